@@ -40,7 +40,7 @@ def test_a_planted_fault_is_named(identifier: str, plant: Plant) -> None:
     findings = find(plant.evidence, (identifier,))
     named = [one for one in findings if one.subject == plant.subject and plant.words in one.seen]
     assert named, [(one.subject, one.seen) for one in findings]
-    assert not plant.severity or named[0].severity == plant.severity
+    assert named[0].severity == plant.severity
     for one in findings:
         assert one.check == identifier
         assert one.why.endswith(".")

@@ -197,7 +197,7 @@ class Plant:
 
     name: str
     evidence: Evidence
-    subject: str
     words: str
-    severity: str = ""
+    subject: str = "this host"
+    severity: str = "risk"
     also: frozenset[str] = frozenset()  # other checks for which it is a fault, too

@@ -10,7 +10,6 @@ PLANTS = [
         evidence=evidence(with_gpu(denied(A_CARD, lambda a, b: False), 6, bar1_bytes=256 << 20)),
         subject="GPU 6",
         words="BAR1 shows 256M of 141G",
-        severity="risk",
     ),
     Plant(
         name="all GeForce cards",

@@ -10,9 +10,7 @@ PLANTS = [
         evidence=evidence(
             with_system(with_ranks(machine("dgx1v"), 8), busy_cpus=87.0, busy_cpulist="0-79")
         ),
-        subject="this host",
         words="other processes use 80.0 of 80 cores",
-        severity="risk",
     ),
     Plant(
         name="one busy process where ranks are bound",
@@ -21,9 +19,7 @@ PLANTS = [
                 with_ranks(machine("cpus"), 4, cpulist="0-3"), busy_cpus=4.0, busy_cpulist="0-3"
             )
         ),
-        subject="this host",
         words="other processes use 1.0 of 32 cores; busy among those of ours: cores 0-3",
-        severity="risk",
     ),
     Plant(
         name="beside a single process",
@@ -34,9 +30,7 @@ PLANTS = [
                 busy_cpulist="1",
             )
         ),
-        subject="this host",
         words="other processes use 0.9 of 2 cores; busy among those of ours: core 1",
-        severity="risk",
     ),
     Plant(
         name="elsewhere",
@@ -45,7 +39,6 @@ PLANTS = [
                 with_ranks(machine("cpus"), 2, cpulist="0-3"), busy_cpus=9.0, busy_cpulist="8-15"
             )
         ),
-        subject="this host",
         words="other processes use 8.0 of 32 cores",
         severity="remark",
     ),

@@ -8,7 +8,6 @@ PLANTS = [
         evidence=evidence(with_gpu(machine("h200_vm"), 1, pids=(4711, 0))),
         subject="GPU 1",
         words="1 process of others on it (4711)",
-        severity="risk",
     ),
     Plant(
         name="several on one of two hosts",
@@ -17,6 +16,5 @@ PLANTS = [
         ),
         subject="GPU 6 of node2",
         words="3 processes of others on it (7-9)",
-        severity="risk",
     ),
 ]

@@ -16,7 +16,6 @@ def _apart(kind: str) -> Plant:
                 namespaces=lambda rank: {kind: f"{kind}:[{4026532000 + rank}]"},
             )
         ),
-        subject="this host",
         words=f"8 {kind} namespaces: rank 0, rank 1",
         severity={"ipc": "fault", "pid": "risk"}.get(kind, "remark"),
     )

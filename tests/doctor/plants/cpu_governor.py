@@ -6,7 +6,6 @@ PLANTS = [
     Plant(
         name=" and ".join(governors),
         evidence=evidence(with_system(machine("hgx_h100"), governors=governors)),
-        subject="this host",
         words=", ".join(governors),
         severity=severity,
     )

@@ -6,14 +6,11 @@ PLANTS = [
     Plant(
         name="Yama",
         evidence=evidence(with_system(with_ranks(machine("cpus"), 8), ptrace_scope=2)),
-        subject="this host",
         words="ptrace_scope is 2",
-        severity="risk",
     ),
     Plant(
         name="Yama's default",
         evidence=evidence(with_system(with_ranks(machine("cpus"), 8), ptrace_scope=1)),
-        subject="this host",
         words="ptrace_scope is 1",
         severity="remark",
     ),
@@ -22,25 +19,20 @@ PLANTS = [
         evidence=evidence(
             with_system(with_ranks(machine("cpus"), 8, can_trace=True), ptrace_scope=3)
         ),
-        subject="this host",
         words="ptrace_scope is 3",
-        severity="risk",
     ),
     Plant(
         name="a filter of system calls",
         evidence=evidence(with_ranks(machine("cpus"), 4, can_copy=False, seccomp=2)),
         subject="ranks 0-3",
         words="process_vm_readv is refused",
-        severity="risk",
     ),
     Plant(
         name="different users",
         evidence=evidence(
             with_ranks(machine("cpus"), 2, namespaces=lambda rank: {"user": f"user:[{rank}]"})
         ),
-        subject="this host",
         words="2 user namespaces",
-        severity="risk",
     ),
     Plant(
         name="a variable of MPICH",
@@ -49,7 +41,6 @@ PLANTS = [
         ),
         subject="ranks 0-1",
         words="MPIR_CVAR_CH4_CMA_ENABLE=0 switches it off",
-        severity="risk",
     ),
     Plant(
         name="a variable of Open MPI",

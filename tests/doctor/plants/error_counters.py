@@ -29,7 +29,6 @@ PLANTS = [
         ),
         subject="GPU 6",
         words="NVLink 11 replay from 0 to 40, NVLink 11 crc from 0 to 52",
-        severity="risk",
     ),
     Plant(
         name="NVLink trained again",
@@ -50,7 +49,6 @@ PLANTS = [
         ),
         subject="GPU 4",
         words="rose under our load: pcie_replay_counter from 3 to 90",
-        severity="risk",
     ),
     Plant(
         name="lost packets",
@@ -59,7 +57,6 @@ PLANTS = [
         ),
         subject="mlx5_2",
         words="port 1 packet_seq_err from 5 to 17",
-        severity="risk",
     ),
     Plant(
         name="corrupt frames",
@@ -69,6 +66,5 @@ PLANTS = [
         ),
         subject="ens1np0",
         words="rx_crc_errors from 0 to 3",
-        severity="risk",
     ),
 ]

@@ -72,21 +72,17 @@ PLANTS = [
         evidence=evidence(with_fabric(machine("hgx_h100"), 6, 7, clique=9)),
         subject="GPUs 6-7",
         words="in clique 9",
-        severity="risk",
     ),
     Plant(
         name="no fabric manager on Ampere",
         evidence=evidence(without_manager("dgx_a100")),
-        subject="this host",
         words="no fabric manager runs",
         severity="fault",
     ),
     Plant(
         name="the fabric manager ended",
         evidence=evidence(without_manager("hgx_h100")),
-        subject="this host",
         words="no fabric manager runs, though the GPUs registered with one",
-        severity="risk",
     ),
     Plant(
         name="no IMEX channel on one of three",
@@ -100,6 +96,5 @@ PLANTS = [
         evidence=evidence(tray("tray1"), tray("tray2"), tray("tray3", clique=2)),
         subject="tray3",
         words="in clique 2",
-        severity="risk",
     ),
 ]

@@ -30,13 +30,11 @@ PLANTS = [
         evidence=evidence(with_gpu(machine("dgx1v"), 0, app_sm_mhz=1200)),
         subject="GPU 0",
         words="application clock is set to 1200 MHz, where 1980 is the default",
-        severity="risk",
     ),
     Plant(
         name="power limit",
         evidence=evidence(with_gpu(machine("dgx1v"), 7, power_limit_mw=350_000)),
         subject="GPU 7",
         words="power limit is 350 W, where 700 W is the default",
-        severity="risk",
     ),
 ]

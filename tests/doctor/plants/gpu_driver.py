@@ -31,21 +31,17 @@ PLANTS = [
         evidence=evidence(refused(HGX, 5, "Insufficient Permissions")),
         subject="GPU 5",
         words="refuses it: Insufficient Permissions",
-        severity="risk",
     ),
     Plant(
         name="mismatch",
         evidence=evidence(replace(NONE, unknown={"gpus": "Driver/library version mismatch"})),
-        subject="this host",
         words="the driver does not start: Driver/library version mismatch",
         severity="fault",
     ),
     Plant(
         name="no driver",
         evidence=evidence(replace(NONE, has_driver=False)),
-        subject="this host",
         words="8 NVIDIA GPUs are on the PCI bus, and no driver was found",
-        severity="risk",
     ),
     Plant(
         name="a part in a container",
@@ -57,7 +53,6 @@ PLANTS = [
                 pairs=tuple(one for one in HGX.pairs if 7 not in (one.a, one.b)),
             )
         ),
-        subject="this host",
         words="GPUs 0-6 of 8 on the PCI bus are shown, without 0000:83:00.0",
         severity="remark",
     ),

@@ -24,7 +24,6 @@ PLANTS = [
         evidence=evidence(with_all(machine("dgx_a100"), has_mig=True)),
         subject="GPUs 0-7",
         words="divided (MIG is on)",
-        severity="risk",
     ),
     Plant(
         name="prohibited",
@@ -70,6 +69,5 @@ PLANTS = [
         evidence=evidence(with_ranks(machine("h200_vm"), 8, cuda=(0, 1, 2, 3))),
         subject="ranks 0-7",
         words="8 ranks share GPUs 0-3",
-        severity="risk",
     ),
 ]

@@ -11,9 +11,7 @@ PLANTS = [
     Plant(
         name="no module",
         evidence=evidence(replace(machine("hgx_h100"), rdma=NEITHER)),
-        subject="this host",
         words="GPUs 0-7 and 8 RDMA devices, but neither nvidia_peermem nor",
-        severity="risk",
     ),
     Plant(
         name="no module on one of two hosts",
@@ -40,6 +38,5 @@ PLANTS = [
         ),
         subject="GPUs 0-3",
         words="through the CPU's host bridge",
-        severity="risk",
     ),
 ]

@@ -6,14 +6,12 @@ PLANTS = [
     Plant(
         name="a flat virtual machine",
         evidence=evidence(machine("h200_vm")),
-        subject="this host",
         words="a hypervisor shows a flat PCIe tree and 1 NUMA node",
         severity="remark",
     ),
     Plant(
         name="WSL",
         evidence=evidence(with_system(machine("pcie_box"), is_wsl=True)),
-        subject="this host",
         words="Windows Subsystem for Linux",
         severity="remark",
     ),

@@ -18,7 +18,7 @@ def hosts(count: int = 4) -> list[Recording]:
 
 
 def plant(
-    name: str, words: str, changed: Recording, *, count: int = 4, severity: str = ""
+    name: str, words: str, changed: Recording, *, count: int = 4, severity: str = "risk"
 ) -> Plant:
     """The second host is another."""
     first, _, *rest = hosts(count)
@@ -86,7 +86,6 @@ PLANTS = [
                             for place, one in enumerate(hosts()))),
         subject="node2",
         words="NCCL_DEBUG: 'INFO', where 3 others have NCCL_DEBUG: 'WARN'",
-        severity="risk",
     ),
     Plant(
         name="variable of one rank",

@@ -6,7 +6,6 @@ PLANTS = [
     Plant(
         name=word,
         evidence=evidence(with_system(machine("cpus"), shm_huge=word)),
-        subject="this host",
         words=f"shmem_enabled is {word}",
         severity="remark",
     )

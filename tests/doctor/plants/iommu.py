@@ -12,17 +12,13 @@ PLANTS = [
         evidence=evidence(
             replace(denied(A_CARD, lambda a, b: False), rdma=RdmaSupport(iommu="translated"))
         ),
-        subject="this host",
         words="GPUs 0-7 use peer access over PCIe",
-        severity="risk",
     ),
     Plant(
         name="GPUDirect RDMA",
         evidence=evidence(
             replace(machine("hgx_h100"), rdma=RdmaSupport(iommu="translated", has_open_driver=True))
         ),
-        subject="this host",
         words="NICs reach GPUs by GPUDirect RDMA",
-        severity="risk",
     ),
 ]

@@ -11,20 +11,16 @@ PLANTS = [
         ),
         subject="ranks 0-7 of node1",
         words="may open 1024 files",
-        severity="risk",
     ),
     Plant(
         name="files of the host",
         evidence=evidence(with_system(with_ranks(machine("hgx_h100"), 8), file_max=4096)),
-        subject="this host",
         words="fs.file-max allows 4096",
     ),
     Plant(
         name="processes of a pod",
         evidence=evidence(with_system(with_ranks(machine("hgx_h100"), 8), pids_max=1024)),
-        subject="this host",
         words="allows 1024 processes and threads",
-        severity="risk",
     ),
     Plant(
         name="processes of the user",
@@ -37,7 +33,6 @@ PLANTS = [
         evidence=evidence(with_ranks(machine("dgx_a100"), 8, stack_bytes=-1)),
         subject="ranks 0-7",
         words="the stack is unlimited",
-        severity="risk",
     ),
     Plant(
         name="a tiny stack",

@@ -19,7 +19,6 @@ PLANTS = [
         ),
         subject="rank 5",
         words="may lock 256M",
-        severity="risk",
     ),
     Plant(
         name="root of a user namespace",

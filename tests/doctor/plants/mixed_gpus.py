@@ -18,7 +18,6 @@ PLANTS = [
         evidence=evidence(with_gpu(machine("pcie_box"), 3, name="NVIDIA GeForce RTX 3090")),
         subject="GPU 3",
         words="NVIDIA GeForce RTX 3090, where 7 others have NVIDIA GeForce RTX 4090",
-        severity="risk",
     ),
     Plant(
         name="half and half",
@@ -30,7 +29,6 @@ PLANTS = [
         ),
         subject="GPUs 0-3",
         words="GPUs 0-1: 80GB of memory; GPUs 2-3: 141GB of memory",
-        severity="risk",
     ),
     Plant(
         name="firmware",
@@ -44,7 +42,6 @@ PLANTS = [
         evidence=evidence(with_gpu(machine("dgx_a100"), 2, pcie_max_generation=3)),
         subject="GPU 2",
         words="PCIe 3 x16 at most, where 7 others have PCIe 4 x16 at most",
-        severity="risk",
     ),
     Plant(
         name="another model in each of two hosts",
@@ -53,7 +50,6 @@ PLANTS = [
         ),
         subject="GPUs of node1 and node2",
         words="GPUs of node1: NVIDIA H100 80GB HBM3; GPUs of node2: NVIDIA H200",
-        severity="risk",
     ),
     Plant(
         name="firmware of one of three hosts",

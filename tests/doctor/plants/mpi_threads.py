@@ -11,7 +11,6 @@ PLANTS = [
         ),
         subject="ranks 0-3 of a",
         words="thread level is funneled",
-        severity="risk",
     ),
     Plant(
         name="GPUs",

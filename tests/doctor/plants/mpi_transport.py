@@ -21,7 +21,6 @@ PLANTS = [
             ),
             subject="ranks 0-3",
             words=f"{name}={value} ",
-            severity="risk",
         )
         for name, value, library in _LOCAL
     ),
@@ -34,7 +33,6 @@ PLANTS = [
             ),
             subject="ranks 0-7 of a",
             words=words,
-            severity="risk",
         )
         for name, value, words in (
             ("FI_PROVIDER", "tcp", "forces TCP"),

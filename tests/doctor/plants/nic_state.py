@@ -64,7 +64,6 @@ PLANTS = [
         evidence=evidence(with_nic(HGX, "mlx5_3", state="1: DOWN")),
         subject="mlx5_3 port 1",
         words="the port is down (1: DOWN), where 7 other ports of its model are up",
-        severity="risk",
     ),
     Plant(
         name="no subnet manager",
@@ -104,7 +103,6 @@ PLANTS = [
         evidence=evidence(with_nic(ROCE, "eth5", mtu=1500)),
         subject="eth5",
         words="its MTU is 1500, where others of its model have 9000",
-        severity="risk",
     ),
     Plant(
         name="a slower Ethernet",
@@ -120,14 +118,12 @@ PLANTS = [
         ),
         subject="mlx5_1 port 1",
         words="where 1 other of its model runs at 400 Gb/s",
-        severity="risk",
     ),
     Plant(
         name="on the other socket",
         evidence=evidence(swapped(HGX)),
         subject="GPUs 0-3",
         words="no RDMA device that is up is on the same NUMA node",
-        severity="risk",
     ),
     Plant(
         name="the only one, on the other socket",

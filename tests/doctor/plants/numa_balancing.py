@@ -6,8 +6,6 @@ PLANTS = [
     Plant(
         name="on two nodes",
         evidence=evidence(with_system(machine("hgx_h100"), numa_balancing=1)),
-        subject="this host",
         words="kernel.numa_balancing is 1, on 2 NUMA nodes",
-        severity="risk",
     )
 ]

@@ -11,7 +11,6 @@ PLANTS = [
         ),
         subject="rank 2",
         words="runs on cores 56-111 of node 1, GPU 2 is at node 0",
-        severity="risk",
     ),
     Plant(
         name="all ranks on the first socket, each with one GPU",
@@ -20,7 +19,6 @@ PLANTS = [
         ),
         subject="rank 6",
         words="GPU 6 is at node 1",
-        severity="risk",
     ),
     Plant(
         name="another node of the same socket",

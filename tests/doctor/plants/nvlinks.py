@@ -64,7 +64,6 @@ PLANTS = [
         ),
         subject="GPU 5",
         words="no NVLink that is up, where others of its kind have 4",
-        severity="risk",
     ),
     Plant(
         name="missing",

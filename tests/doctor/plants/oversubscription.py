@@ -6,7 +6,6 @@ PLANTS = [
     Plant(
         name="twice as many ranks as cores",
         evidence=evidence(with_ranks(machine("cpus"), 64)),
-        subject="this host",
         words="64 ranks run on 32 cores",
         severity="fault",
     ),

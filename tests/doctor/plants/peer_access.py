@@ -35,6 +35,7 @@ PLANTS = [
     ),
     Plant(
         name="of a status that nobody knows",
+        severity="fault",
         evidence=evidence(denied(A_CARD, lambda a, b: {a, b} == {0, 1}, -7)),
         subject="GPUs 0 and 1",
         words="no peer access (U: ",
@@ -51,7 +52,6 @@ PLANTS = [
         evidence=evidence(denied(A_CARD, lambda a, b: a // 4 != b // 4, 3)),
         subject="16 pairs of GPUs 0-7",
         words="nearer ones have it; in the way may be the link between sockets",
-        severity="risk",
     ),
     Plant(
         name="all, behind an IOMMU",
@@ -61,14 +61,12 @@ PLANTS = [
         subject="GPUs 0-7",
         words="no pair has peer access (CNS: the chipset does not support it); in the way may be"
         " an IOMMU",
-        severity="risk",
     ),
     Plant(
         name="a virtual machine",
         evidence=evidence(denied(machine("h200_vm"), lambda a, b: True, 5)),
         subject="GPUs 0-3",
         words="no pair has peer access (NS: not supported); in the way may be a virtual machine",
-        severity="risk",
     ),
     Plant(
         name="GeForce",

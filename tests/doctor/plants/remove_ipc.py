@@ -6,8 +6,6 @@ PLANTS = [
     Plant(
         name="the default of systemd",
         evidence=evidence(with_system(machine("cpus"), removes_ipc=True)),
-        subject="this host",
         words="RemoveIPC is on",
-        severity="risk",
     )
 ]

@@ -37,14 +37,12 @@ PLANTS = [
         evidence=with_variables(NCCL_P2P_DISABLED="1"),
         subject="NCCL_P2P_DISABLED",
         words="did you mean NCCL_P2P_DISABLE?",
-        severity="risk",
     ),
     Plant(
         name="peer access turned off",
         evidence=with_variables(NCCL_P2P_DISABLE="1"),
         subject="NCCL_P2P_DISABLE",
         words="NCCL_P2P_DISABLE=1",
-        severity="risk",
     ),
     Plant(
         name="left over from debugging",
@@ -69,7 +67,6 @@ PLANTS = [
         evidence=with_unread_file(),
         subject="/etc/nccl.conf",
         words="rank 0 cannot read /etc/nccl.conf: Permission denied",
-        severity="risk",
     ),
     Plant(
         name="on one rank of four",

@@ -8,21 +8,17 @@ PLANTS = [
         evidence=evidence(
             with_system(machine("dgx1v"), shm_bytes=64 << 20, shm_free_bytes=60 << 20)
         ),
-        subject="this host",
         words="/dev/shm is small: 60M of 64M are free",
         severity="fault",
     ),
     Plant(
         name="full",
         evidence=evidence(with_system(machine("dgx1v"), shm_free_bytes=1 * GIB)),
-        subject="this host",
         words="/dev/shm is in use",
-        severity="risk",
     ),
     Plant(
         name="full to the last",
         evidence=evidence(with_system(machine("dgx1v"), shm_free_bytes=0)),
-        subject="this host",
         words="/dev/shm is in use: 0 of 256G are free",
         severity="fault",
     ),
@@ -36,12 +32,12 @@ PLANTS = [
                 unknown={"shm_bytes": "No such file or directory"},
             )
         ),
-        subject="this host",
         words="there is no /dev/shm",
         severity="fault",
     ),
     Plant(
         name="small on one of two hosts",
+        severity="fault",
         evidence=evidence(
             with_ranks(machine("hgx_h100", "node1"), 8, 0, 16),
             with_ranks(

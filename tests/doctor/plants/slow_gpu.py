@@ -26,6 +26,7 @@ PLANTS = [
     ),
     Plant(
         name="by a tenth",
+        severity="fault",
         evidence=evidence(machine("h200_vm"), left_out=measured(0, 1.12)),
         subject="GPU 0",
         words="without this one",

@@ -29,12 +29,14 @@ PLANTS = [
     ),
     Plant(
         name="a GPU that sends slowly",
+        severity="fault",
         evidence=measured({(2, peer): 250.0 for peer in (0, 1, 3)}),
         subject="GPU 2",
         words="all its 3 pairs are slow, sending",
     ),
     Plant(
         name="a GPU that receives slowly",
+        severity="fault",
         evidence=measured({(peer, 1): 250.0 for peer in (0, 2, 3)}),
         subject="GPU 1",
         words="all its 3 pairs are slow, receiving",
