@@ -19,6 +19,7 @@ UNBOUNDED = 10_000  # columns of what is no screen
 NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
 GAP = 2  # columns between two of a table
 _LEAST_TEXT = 8  # columns that a text keeps on the narrowest screen
+_WORD = 14  # characters of a word that is not broken, as `reducescatter`
 
 
 class TextTarget(Protocol):
@@ -168,13 +169,18 @@ def table(
         width = max([*map(len, head.split("\n")), *(row[place].cell_len for row in cells)])
         width = max([width, *least[place : place + 1]])
         is_right = place in right
+        words = [
+            word for cell in [head, *(row[place].plain for row in cells)] for word in cell.split()
+        ]
+        text = min(width, max([_LEAST_TEXT, *(len(word) for word in words if len(word) <= _WORD)]))
         grid.add_column(
             _cell(head),
             justify="right" if is_right else "left",
             width=width if is_right or least[place : place + 1] else None,
+            min_width=text,
             overflow="fold",
         )
-        all_columns += width if is_right else min(width, _LEAST_TEXT)
+        all_columns += width if is_right else text
     for row in cells:
         grid.add_row(*row)
     out = StringIO()
