@@ -5,12 +5,14 @@ error and is known to nobody is kept, so that no log that has such a line passes
 import re
 
 from collbench.jobs.log_errors import (
+    DOUBTS,
     IB_COMPLETION,
     NAMES_ERROR,
     XID,
     Reader,
     known_error,
     names_error,
+    without_harmless,
     words_of,
 )
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
@@ -21,6 +23,9 @@ from collbench.jobs.nccl_log.torch_text import TORCH_WORDS
 
 _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
+_MOST_TEXT = 1500  # characters kept of a line
+_MOST_CONTINUED = 8  # lines
+_MOST_DOUBTS = 3
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
@@ -71,6 +76,7 @@ class OtherLines:
         self._report = report
         self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
+        self._open: tuple[str, int] | None = None  # an error that ends in a colon, and lines left
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -78,6 +84,8 @@ class OtherLines:
         """Whether a line may say something; keep it fast: logs repeat a few shapes of lines."""
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
+            return True
+        if self._open is not None:
             return True
         shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
         if shape in self._quiet:
@@ -101,6 +109,8 @@ class OtherLines:
     def take(self, line: str, place: LogPlace) -> None:
         """Read a line."""
         report = self._report
+        if self._continues(line):
+            return
         if report.ras.is_awake(line) and report.ras.take(line, place):
             return
         is_known = report.torch.is_awake(line) and report.torch.take(line, place)
@@ -123,8 +133,25 @@ class OtherLines:
             return
         if names_error(line):
             self.keep_unread(line, place)
+        elif DOUBTS.search(without_harmless(line)):
+            if len(self._report.doubts) < _MOST_DOUBTS:
+                self._report.doubts.setdefault(line.strip()[:_MOST_TEXT], Seen()).add(
+                    place, line=line
+                )
         else:
             self._silence()
+
+    def _continues(self, line: str) -> bool:
+        """Whether a line is of the list or the text that an error's last line announced."""
+        if self._open is None:
+            return False
+        (key, left), self._open = self._open, None
+        if not left or not line.strip() or names_error(line) or _reader_of(line) is not None:
+            return False
+        text, seen = self._report.unread_errors[key]
+        self._report.unread_errors[key] = f"{text} {line.strip()}"[:_MOST_TEXT], seen
+        self._open = (key, left - 1)
+        return True
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
@@ -136,8 +163,9 @@ class OtherLines:
             return False
         warnings = self._report.warnings
         if key in warnings or len(warnings) < _MOST_KEPT:
-            text = line.strip()[:500]
-            warnings.setdefault(key, LoggedWarning(text, "", reader=reader)).seen.add(place)
+            text = line.strip()[:_MOST_TEXT]
+            warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
+            warning.seen.add(place, line=line)
         return True
 
     def keep_unread(self, line: str, place: LogPlace, host: str = "") -> None:
@@ -145,7 +173,10 @@ class OtherLines:
         unread = self._report.unread_errors
         key = without_numbers(line)[:60]
         if key in unread or len(unread) < _MOST_EXAMPLES:
-            unread.setdefault(key, (line.strip()[:300], Seen()))[1].add(place, host)
+            seen = unread.setdefault(key, (line.strip()[:_MOST_TEXT], Seen()))[1]
+            seen.add(place, host, line)
+            if seen.count == 1 and line.rstrip().endswith(":"):
+                self._open = (key, _MOST_CONTINUED)
 
 
 def _reader_of(line: str) -> Reader | None:
