@@ -54,12 +54,6 @@ NAMES_ERROR = re.compile(
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
-# states that something is not as it should be, and no failure
-DOUBTS = re.compile(
-    r"\b(?:mismatch\w*|not found|no such|(?:un|not )supported|died|incompatible|revoked|rejected|"
-    r"insufficient|undefined|is (?:missing|invalid)|must be)\b",
-    re.IGNORECASE,
-)
 # what a line calls itself that says of less than an error
 _MILD = re.compile(r"\bwarn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]

@@ -40,7 +40,7 @@ def log_findings(report: LogReport) -> list[Finding]:
     found = [finding for rule in rules for finding in rule(report)]
     every = [*found, *other_findings(report, has_more=bool(found))]
     is_known = any(one.severity == "fault" and not one.is_general for one in every)
-    every += unread_error(report, is_known=is_known, has_more=bool(every))
+    every += unread_error(report, is_known=is_known)
     return ranked(every or list(_sockets_alone(report)))
 
 
@@ -51,16 +51,12 @@ def _hosts(seen: Seen, every: int) -> str:
     return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
 
 
-def _causes(report: LogReport) -> list[LogPlace]:
-    """The first lines of errors that say more than that something ended."""
+def _earlier(report: LogReport, place: LogPlace) -> str:
+    """Of which error before it something may be a consequence."""
     known = [one.seen for one in report.warnings.values() if not is_bare(one) and not one.is_info]
     unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
-    return [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
-
-
-def _behind(causes: list[LogPlace], place: LogPlace) -> str:
-    """Of which earlier error something may be a consequence."""
-    before = min((one for one in causes if one.file == place.file and one < place), default=None)
+    firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
+    before = min((one for one in firsts if one.file == place.file and one < place), default=None)
     return f" It stands behind the error of {before}, and may follow from it." if before else ""
 
 
@@ -87,7 +83,6 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
-    causes = _causes(report)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
 
     def place(name: str) -> int:
@@ -118,7 +113,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 name,
                 subject,
                 seen,
-                f"{known.why}." + (_behind(causes, together.places[0]) if known.is_general else ""),
+                f"{known.why}."
+                + (_earlier(report, together.places[0]) if known.is_general else ""),
                 known.change,
                 severity,
                 is_general=known.is_general,

@@ -335,31 +335,30 @@ def _returned(report: LogReport) -> Iterator[Finding]:
     )
 
 
-def unread_error(report: LogReport, *, is_known: bool, has_more: bool) -> Iterator[Finding]:
-    """Lines that name an error, of which nothing is known; where nothing else is found, lines that
-    may be one. The first leads, before what only calls itself a warning; where no cause is_known,
-    and something ended behind it, it is the fault.
+def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
+    """Lines that name an error, of which nothing is known. The first leads, before what only calls
+    itself a warning; where no cause is_known, and something ended behind it, it is the fault.
     """
-    doubts = [] if has_more or report.counters.nccl else list(report.doubts.items())
     unread = sorted(
-        report.unread_errors.values() or doubts, key=lambda one: (is_mild(one[0]), one[1].places[0])
+        report.unread_errors.values(), key=lambda one: (is_mild(one[0]), one[1].places[0])
     )
     if not unread:
         return
     (text, seen), place = unread[0], unread[0][1].places[0]
     ends = [one.seen.places[0] for one in report.warnings.values() if is_bare(one)]
     leads = any(place.file == end.file and place < end for end in ends) and not is_mild(text)
-    texts = [f"{places(seen)}: {shown(text, _MOST_SHOWN)}" for text, seen in unread]
-    texts[0] = f"{places(seen)}: {shown(text, 2 * _MOST_SHOWN)}"
-    hint = next(filter(None, (known_error(text, "words") for text, _ in unread[:9])), None)
-    more = len(unread) - 3
-    what = "speaks of an error" if report.unread_errors else "may be a failure"
+    texts = [
+        f"{places(at)}: {shown(one, _MOST_SHOWN if at is not seen else 2 * _MOST_SHOWN)}"
+        for one, at in unread[:3]
+    ]
+    more = f"; and {counted(len(unread) - 3, 'other text')}" if len(unread) > 3 else ""
+    hint = known_error(text, "words")
     yield log_finding(
         "unread-error",
         whose(seen),
-        "; ".join(texts[:3]) + (f"; and {counted(more, 'other text')}" if more > 0 else ""),
-        f"This {what}, and what it means is not known here: what else stands here may be its"
-        " consequence." + (f" By its words, {hint.why}." if hint else ""),
+        "; ".join(texts) + more,
+        "This speaks of an error, and what it means is not known here: what else stands here may be"
+        " its consequence." + (f" By its words, {hint.why}." if hint else ""),
         "read it; the first one most often matters" + (f": {hint.change}" if hint else ""),
         "fault" if leads and not is_known else "remark",
     )

@@ -118,7 +118,7 @@ def _feed(reader: LogReader, file: str, name: str, lines: IO[str], head: str) ->
         remark(f"{error.message}. What comes before was read.")
     if before == reader.report.size:
         refuse_others(file, head)
-    if before == reader.report.size and not reader.report.has_unread:
+    if before == reader.report.size and not reader.report.unread_errors:
         raise UsageError(
             f"{file}: there is no line of NCCL in it, and none that names an error",
             "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",

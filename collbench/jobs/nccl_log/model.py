@@ -169,7 +169,6 @@ class LogReport:
     facts: dict[str, Seen] = field(default_factory=dict)  # of a machine, such as ports that are up
     told: int = 0  # lines of tools that say something of a machine
     unread_errors: dict[str, tuple[str, Seen]] = field(default_factory=dict)  # by first words
-    doubts: dict[str, Seen] = field(default_factory=dict)  # of lines that name no failure
     returned: dict[str, Seen] = field(default_factory=dict)  # codes that calls of NCCL returned
     first_returned: str = ""  # where in NCCL's source the first of them was
     pci_unknown: Seen = field(default_factory=Seen)  # speeds of PCIe that NCCL could not read
@@ -211,11 +210,6 @@ class LogReport:
             + len(self.torch.reports)
             + self.ras.size
         )
-
-    @property
-    def has_unread(self) -> bool:
-        """Whether a line speaks of a failure, or of what is not as it should be."""
-        return bool(self.unread_errors or self.doubts)
 
     @property
     def gpus(self) -> set[tuple[str, str]]:

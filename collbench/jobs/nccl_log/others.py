@@ -5,14 +5,12 @@ error and is known to nobody is kept, so that no log that has such a line passes
 import re
 
 from collbench.jobs.log_errors import (
-    DOUBTS,
     IB_COMPLETION,
     NAMES_ERROR,
     XID,
     Reader,
     known_error,
     names_error,
-    without_harmless,
     words_of,
 )
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
@@ -25,7 +23,6 @@ _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
 _MOST_TEXT = 1500  # characters kept of a line
 _MOST_CONTINUED = 8  # lines
-_MOST_DOUBTS = 3
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
@@ -43,7 +40,7 @@ _WORDS = (
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
     "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees",
-    "Unknown sym", "currently down",
+    "Unknown sym", "currently down", 'File "',
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 # NCCL's own words in lines whose header is lost
@@ -64,6 +61,8 @@ _NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefi
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+_FRAME = re.compile(r"File \"[^\"]+\", line \d+")
+_REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
 )
@@ -77,6 +76,8 @@ class OtherLines:
         self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
         self._open: tuple[str, int] | None = None  # an error that ends in a colon, and lines left
+        # lines that may be a source behind its place in a trace, and the rest of what was known
+        self._source = self._rest = 0
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -129,15 +130,17 @@ class OtherLines:
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
             report.told += 1
             return
-        if self._is_program_error(line, place) or is_known:
+        if _FRAME.search(line):
+            self._source = place.line + 1
+            return
+        is_rest = place.line == self._rest and _REST.match(line) is not None
+        if self._is_program_error(line, place) or is_known or is_rest:
+            self._rest = place.line + 1
+            return
+        if place.line == self._source:
             return
         if names_error(line):
             self.keep_unread(line, place)
-        elif DOUBTS.search(without_harmless(line)):
-            if len(self._report.doubts) < _MOST_DOUBTS:
-                self._report.doubts.setdefault(line.strip()[:_MOST_TEXT], Seen()).add(
-                    place, line=line
-                )
         else:
             self._silence()
 
