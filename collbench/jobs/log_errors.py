@@ -54,6 +54,8 @@ NAMES_ERROR = re.compile(
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
+# what a line calls itself that says of less than an error
+_MILD = re.compile(r"\bwarn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
@@ -89,6 +91,15 @@ def names_error(text: str) -> bool:
     """
     is_named = NAMES_ERROR.search(text) is not None and not _harmless("lines").search(text)
     return is_named and NAMES_ERROR.search(without_harmless(text)) is not None
+
+
+def is_mild(text: str) -> bool:
+    """Whether a line calls itself a warning.
+
+    >>> is_mild("[TRT-LLM] [W] cannot load x"), is_mild("fatal: cannot load x")
+    (True, False)
+    """
+    return _MILD.search(text[:200]) is not None
 
 
 @functools.cache
@@ -150,10 +161,10 @@ def _cuda_numbers() -> Mapping[str, int]:
 @functools.cache
 def _causes(reader: Reader) -> tuple[tuple[frozenset[str], re.Pattern[str], KnownError], ...]:
     """What a line must contain for a pattern to match, the pattern, and what it means."""
+    causes = (one for table in _TABLES[reader] for one in catalog.load("causes", table)["causes"])
     return tuple(
         (literals(line), re.compile(line, re.I), error)
-        for table in _TABLES[reader]
-        for place, one in enumerate(catalog.load("causes", table)["causes"])
+        for place, one in enumerate(causes)
         for error in (_error(one, place),)
         for line in one["lines"]
     )

@@ -22,6 +22,21 @@ def places(seen: Seen) -> str:
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
+def shown(text: str, most: int) -> str:
+    """A text; of a long one the beginning and the end, where programs put the cause.
+
+    >>> shown("a  b", 9), shown("error: x: y: no such device", 18)
+    ('a b', 'error: ... device')
+    """
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most // 3]} ... {text[most // 3 - most :]}"
+
+
+def whose(seen: Seen) -> str:
+    """Of whom lines are, by their own words."""
+    return some([*seen.owners, *sorted(seen.hosts - set(seen.owners))], 4) or "the program"
+
+
 def log_finding(
     name: str,
     subject: str,

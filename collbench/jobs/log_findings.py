@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding, Severity, ranked
-from collbench.jobs.log_errors import IB_COMPLETION, KnownError, known_error, numbered
-from collbench.jobs.log_finding import log_finding, places
+from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
+from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
-from collbench.jobs.nccl_log.places import Seen
+from collbench.jobs.nccl_log.places import LogPlace, Seen
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
-from collbench.jobs.other_findings import other_findings
+from collbench.jobs.other_findings import is_bare, other_findings, unread_error
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
 from collbench.machine.settings.values import version_of
@@ -39,6 +39,8 @@ def log_findings(report: LogReport) -> list[Finding]:
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(report)]
     every = [*found, *other_findings(report, has_more=bool(found))]
+    is_known = any(one.severity == "fault" and not one.is_general for one in every)
+    every += unread_error(report, is_known=is_known)
     return ranked(every or list(_sockets_alone(report)))
 
 
@@ -47,6 +49,15 @@ def _hosts(seen: Seen, every: int) -> str:
     if not hosts or (every > 1 and len(hosts) == every):
         return "all hosts" if hosts else "the program"
     return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
+
+
+def _earlier(report: LogReport, place: LogPlace) -> str:
+    """Of which error before it something may be a consequence."""
+    known = [one.seen for one in report.warnings.values() if not is_bare(one) and not one.is_info]
+    unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
+    firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
+    before = min((one for one in firsts if one.file == place.file and one < place), default=None)
+    return f" It stands behind the error of {before}, and may follow from it." if before else ""
 
 
 def _host_count(report: LogReport) -> int:
@@ -85,12 +96,13 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             [place for one in warnings for place in one.seen.places],
             sum(one.seen.count for one in warnings),
             {host for one in warnings for host in one.seen.hosts},
+            list(dict.fromkeys(owner for one in warnings for owner in one.seen.owners)),
         )
-        text = " ".join(first.text.split())[:_MOST_SHOWN]
+        text = shown(first.text, _MOST_SHOWN)
         others_here = counted(len(warnings) - 1, "other text")
         more = f" (and {others_here})" if len(warnings) > 1 else ""
         seen = f"{places(together)}: {text}{more}"
-        subject = _hosts(together, every)
+        subject = _hosts(together, every) if together.hosts else whose(together)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
         elif known := known_names[name]:
@@ -101,7 +113,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 name,
                 subject,
                 seen,
-                f"{known.why}.",
+                f"{known.why}."
+                + (_earlier(report, together.places[0]) if known.is_general else ""),
                 known.change,
                 severity,
                 is_general=known.is_general,

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding
-from collbench.jobs.log_errors import IB_COMPLETION, known_error, numbered
-from collbench.jobs.log_finding import log_finding, places, some
+from collbench.jobs.log_errors import IB_COMPLETION, is_mild, known_error, numbered
+from collbench.jobs.log_finding import log_finding, places, shown, some, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
 
-_MOST_SHOWN = 200  # characters of a line
+_MOST_SHOWN = 300  # characters of a line
 _ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
 
 
@@ -41,7 +41,6 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
             "trust the errors; ask RAS again while the job hangs",
             "remark",
         )
-    yield from _unread(report)
 
 
 def _xids(report: LogReport) -> Iterator[Finding]:
@@ -336,20 +335,30 @@ def _returned(report: LogReport) -> Iterator[Finding]:
     )
 
 
-def _unread(report: LogReport) -> Iterator[Finding]:
-    """Lines that name an error, of which nothing is known."""
-    if not report.unread_errors:
+def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
+    """Lines that name an error, of which nothing is known. The first leads, before what only calls
+    itself a warning; where no cause is_known, and something ended behind it, it is the fault.
+    """
+    unread = sorted(
+        report.unread_errors.values(), key=lambda one: (is_mild(one[0]), one[1].places[0])
+    )
+    if not unread:
         return
-    unread = sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
-    texts = [f"{places(seen)}: {text[:_MOST_SHOWN]}" for text, seen in unread]
-    hint = next(filter(None, (known_error(text, "words") for text, _ in unread[:9])), None)
+    (text, seen), place = unread[0], unread[0][1].places[0]
+    ends = [one.seen.places[0] for one in report.warnings.values() if is_bare(one)]
+    leads = any(place.file == end.file and place < end for end in ends) and not is_mild(text)
+    texts = [
+        f"{places(at)}: {shown(one, _MOST_SHOWN if at is not seen else 2 * _MOST_SHOWN)}"
+        for one, at in unread[:3]
+    ]
+    more = f"; and {counted(len(unread) - 3, 'other text')}" if len(unread) > 3 else ""
+    hint = known_error(text, "words")
     yield log_finding(
         "unread-error",
-        counted(sum(seen.count for _, seen in report.unread_errors.values()), "line"),
-        "; ".join(texts[:3]),
-        "These lines speak of an error, and this version of collbench does not know them: what"
-        " else stands here may be its consequence."
-        + (f" By its words, {hint.why}." if hint else ""),
-        "read them; the first one most often matters" + (f": {hint.change}" if hint else ""),
-        "remark",
+        whose(seen),
+        "; ".join(texts) + more,
+        "This speaks of an error, and what it means is not known here: what else stands here may be"
+        " its consequence." + (f" By its words, {hint.why}." if hint else ""),
+        "read it; the first one most often matters" + (f": {hint.change}" if hint else ""),
+        "fault" if leads and not is_known else "remark",
     )

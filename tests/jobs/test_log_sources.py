@@ -268,7 +268,7 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
         "loss 3.21 error rate 0.12",
         "word error rate 12.3%",
         "errors: 0",
-        "Failed trials: 0",
+        'audit: apparmor="DENIED" operation="open" profile="snap.x"',
         "0 failed",
         "NCCL_ASYNC_ERROR_HANDLING=1",
         "--error-policy ignore",
@@ -464,6 +464,6 @@ def test_what_follows_from_another_never_leads() -> None:
     assert findings_of(text)[0].check == "host-memory-killed"
 
 
-def test_words_say_of_which_kind_an_unread_error_is() -> None:
-    (one,) = findings_of("frobnicate: error: /etc/frob: Permission denied")
-    assert one.check == "unread-error" and "By its words" in one.why
+def test_the_first_error_that_nobody_knows_leads() -> None:
+    one, end = findings_of("[rank3] error: Permission denied\n*** JOB 7 ON n CANCELLED AT 7 ***")
+    assert one.subject == "rank 3" and "By its words" in one.why and "stands behind" in end.why

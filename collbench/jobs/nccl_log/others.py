@@ -21,6 +21,8 @@ from collbench.jobs.nccl_log.torch_text import TORCH_WORDS
 
 _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
+_MOST_TEXT = 1500  # characters kept of a line
+_MOST_CONTINUED = 8  # lines
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
@@ -38,7 +40,7 @@ _WORDS = (
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
     "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees",
-    "Unknown sym", "currently down",
+    "Unknown sym", "currently down", 'File "',
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 # NCCL's own words in lines whose header is lost
@@ -59,6 +61,8 @@ _NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefi
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+_FRAME = re.compile(r"File \"[^\"]+\", line \d+")
+_REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
 )
@@ -71,6 +75,9 @@ class OtherLines:
         self._report = report
         self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
+        self._open: tuple[str, int] | None = None  # an error that ends in a colon, and lines left
+        # lines that may be a source behind its place in a trace, and the rest of what was known
+        self._source = self._rest = 0
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -78,6 +85,8 @@ class OtherLines:
         """Whether a line may say something; keep it fast: logs repeat a few shapes of lines."""
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
+            return True
+        if self._open is not None:
             return True
         shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
         if shape in self._quiet:
@@ -101,6 +110,8 @@ class OtherLines:
     def take(self, line: str, place: LogPlace) -> None:
         """Read a line."""
         report = self._report
+        if self._continues(line):
+            return
         if report.ras.is_awake(line) and report.ras.take(line, place):
             return
         is_known = report.torch.is_awake(line) and report.torch.take(line, place)
@@ -119,12 +130,31 @@ class OtherLines:
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
             report.told += 1
             return
-        if self._is_program_error(line, place) or is_known:
+        if _FRAME.search(line):
+            self._source = place.line + 1
+            return
+        is_rest = place.line == self._rest and _REST.match(line) is not None
+        if self._is_program_error(line, place) or is_known or is_rest:
+            self._rest = place.line + 1
+            return
+        if place.line == self._source:
             return
         if names_error(line):
             self.keep_unread(line, place)
         else:
             self._silence()
+
+    def _continues(self, line: str) -> bool:
+        """Whether a line is of the list or the text that an error's last line announced."""
+        if self._open is None:
+            return False
+        (key, left), self._open = self._open, None
+        if not left or not line.strip() or names_error(line) or _reader_of(line) is not None:
+            return False
+        text, seen = self._report.unread_errors[key]
+        self._report.unread_errors[key] = f"{text} {line.strip()}"[:_MOST_TEXT], seen
+        self._open = (key, left - 1)
+        return True
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
@@ -136,8 +166,9 @@ class OtherLines:
             return False
         warnings = self._report.warnings
         if key in warnings or len(warnings) < _MOST_KEPT:
-            text = line.strip()[:500]
-            warnings.setdefault(key, LoggedWarning(text, "", reader=reader)).seen.add(place)
+            text = line.strip()[:_MOST_TEXT]
+            warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
+            warning.seen.add(place, line=line)
         return True
 
     def keep_unread(self, line: str, place: LogPlace, host: str = "") -> None:
@@ -145,7 +176,10 @@ class OtherLines:
         unread = self._report.unread_errors
         key = without_numbers(line)[:60]
         if key in unread or len(unread) < _MOST_EXAMPLES:
-            unread.setdefault(key, (line.strip()[:300], Seen()))[1].add(place, host)
+            seen = unread.setdefault(key, (line.strip()[:_MOST_TEXT], Seen()))[1]
+            seen.add(place, host, line)
+            if seen.count == 1 and line.rstrip().endswith(":"):
+                self._open = (key, _MOST_CONTINUED)
 
 
 def _reader_of(line: str) -> Reader | None:

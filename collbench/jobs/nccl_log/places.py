@@ -1,9 +1,35 @@
-"""Where a log says something."""
+"""Where a log says something, and of whom."""
 
 import re
 from dataclasses import dataclass, field
 
 MOST_PLACES = 4  # kept of a fact
+_MOST_OWNERS = 16
+# whose a line is, by its prefix or by what it names first: of each row the first pattern that fits
+_OWNERS = (
+    (
+        ("local rank {}", r"(?i:\blocal[_ ]rank)\W{1,3}(\d{1,6})\b"),
+        ("rank {}", r"(?i:(?:\b|_)rank)[ _]?[:=#]?\s?(\d{1,6})\b(?! of)|\[1,(\d{1,6})\]<std"),
+        ("process {}", r"\bon (?:proc|process(?:or)?) (\d{1,6})\b|\A\[?default(\d{1,4})\]"),
+        ("task {}", r"\btask:? ?(\d{1,6}):|\A\s{0,4}(\d{1,5}): (?=\S*[A-Za-z])"),
+        ("process {}", r"\A\(\w[\w.:]{0,60} pid=(\d{1,8})\b"),
+    ),
+    (
+        ("GPU {}", r"(?:NVRM|amdgpu|GPU).{0,40}?\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
+        ("device {}", r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
+        ("GPU {}", r"\b(?:GPU[ :#-]?|cuda:)(\d{1,2})\b(?![.:]\d)|\bGPU (node-\d{1,3})\b"),
+    ),
+    (
+        ("host {}", r"\A\W?(?:(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?: \d{4}\])? +|"
+         r"\d{4}-\d\d-\d\dT\S{8,25} )([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
+        ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
+         r":\d+(?::\d+)*\]"),
+        ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
+         r"(?= \S+: task))\s{0,2}[\"']?([A-Za-z0-9][\w.-]{0,60})"),
+        ("host {}", r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\b"),
+    ),
+)  # fmt: skip
+_PATTERNS = tuple(tuple((name, re.compile(one)) for name, one in row) for row in _OWNERS)
 _NUMBERS = re.compile(
     r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*|(?<=[a-z])\d+(?=[\]:\s])"
 )
@@ -27,14 +53,34 @@ class Seen:
     places: list[LogPlace] = field(default_factory=list)
     count: int = 0
     hosts: set[str] = field(default_factory=set)
+    owners: list[str] = field(default_factory=list)  # ranks, GPUs, hosts that lines name
 
-    def add(self, place: LogPlace, host: str = "") -> None:
+    def add(self, place: LogPlace, host: str = "", line: str = "") -> None:
         """Keep one more place."""
         self.count += 1
         if host:
             self.hosts.add(host)
         if len(self.places) < MOST_PLACES:
             self.places.append(place)
+        if line and len(self.owners) < _MOST_OWNERS and self.count < 10 * _MOST_OWNERS:
+            self.owners += [one for one in (owner(line),) if one and one not in self.owners]
+
+
+def owner(line: str) -> str:
+    """Whose a line is, in its own words; empty if it does not say.
+
+    >>> owner("[rank3]: OSError: [Errno 5]"), owner("ERROR on proc 617: Failed to reallocate")
+    ('rank 3', 'process 617')
+    >>> owner("Feb 20 18:59:13 n2 kernel: NVRM: GPU 0000:01:00.0: RmInitAdapter failed!")
+    'GPU 0000:01:00.0, host n2'
+    """
+    text, names = line[:500], []
+    for row in _PATTERNS:
+        for name, pattern in row:
+            if found := pattern.search(text):
+                names.append(name.format(next(filter(None, found.groups()))))
+                break
+    return ", ".join(names)
 
 
 def without_numbers(text: str) -> str:

@@ -179,7 +179,7 @@ class LogReader:
         if self._is_last_error:
             self._is_last_error = _is_last_error(line)
             if not self._is_last_error and self._is_announced:
-                self._add_warning(_PREFIX.sub("", line).strip())
+                self._add_warning(_PREFIX.sub("", line).strip(), line=line)
             self._is_announced = self._is_last_error
             return
         cut, self._cut = self._cut, None
@@ -239,7 +239,7 @@ class LogReader:
         return message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
 
     def _add_warning(
-        self, text: str, where: str = "", host: str = "", *, is_info: bool = False
+        self, text: str, where: str = "", host: str = "", *, is_info: bool = False, line: str = ""
     ) -> None:
         warnings = self.report.warnings
         status = _STATUS.search(text)
@@ -247,7 +247,7 @@ class LogReader:
         if key in warnings or len(warnings) < _MOST:
             warning = warnings.setdefault(key, LoggedWarning(text[:500], where, is_info=is_info))
             warning.is_info &= is_info
-            warning.seen.add(LogPlace(self._file, self._line), host)
+            warning.seen.add(LogPlace(self._file, self._line), host, line)
 
     def _foreign(self, line: str) -> None:
         """A line of the program that uses NCCL, or NCCL's own without a header."""
@@ -259,7 +259,7 @@ class LogReader:
             return
         if match := _FOREIGN_ERROR.search(line):
             self.report.torch.take(line, place)
-            self._add_warning(line[max(0, match.start() - 100) :].strip())
+            self._add_warning(line[max(0, match.start() - 100) :].strip(), line=line)
             self._is_last_error = True
         elif self._others.is_awake(line):
             self._others.take(line, place)
