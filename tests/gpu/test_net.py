@@ -3,7 +3,6 @@
 Run these in order and stop at the first that fails: each relies on what the previous one shows.
 After a rank hangs in a batch, the rest of the batch reports hangs too, because the communicators
 keep messages that were in flight; outside of tests nothing runs after a hang.
-tests/support/net_speed.py measures the speed and needs no GPU.
 """
 
 import csv
