@@ -52,6 +52,8 @@ RELEASES: dict[str, NcclRelease] = {}  # that were named, by their names in rows
 def add(file: str) -> str:
     """The name of a release in rows, which is from then on a backend. Raises UsageError."""
     path = Path(file).resolve()
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise UsageError(f"{_OPTION}: {file} is not a file", _HINT)
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as data:
             found = _VERSION.search(data)
