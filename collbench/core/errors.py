@@ -52,6 +52,8 @@ class UsageError(CollbenchError):
 class ScheduleError(UsageError):
     """A schedule, or the layout it was given, does not do what its collective asks for."""
 
+    general_hint = "correct what the message names; docs/explanation/proof.md lists what is proved"
+
 
 class UnavailableError(CollbenchError):
     """The environment cannot run it."""
