@@ -191,7 +191,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
     [
         (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
         (("--gpus", "0,1"), "--gpus: the CPUs are checked"),
-        (("--backend", "mpi"), "'mpi' is not one of cuda, cpu"),
+        (("--backend", "mpi"), "'mpi' is not one of cuda, nccl, cpu"),
         (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),
     ],
