@@ -237,16 +237,13 @@ class Measurement:
 
     def _turns(self) -> Iterator[dict[SessionKey, list[SweepPoint]]]:
         """The sessions that are open apart from others, one after the other, but for releases of a
-        library that are to be compared: these are open at once, and take turns.
+        library that are forced to the same: these are open at once, and take turns.
         """
-        releases = dict[SessionKey, list[SweepPoint]]()
+        turns = dict[tuple[object, ...], dict[SessionKey, list[SweepPoint]]]()
         for key, points in self._by_session().items():
-            if key[0] != library_of(str(key[0])):
-                releases[key] = points
-            elif is_apart(key, points):
-                yield {key: points}
-        if releases:
-            yield releases
+            if is_apart(key, points):
+                turns.setdefault((library_of(str(key[0])), *key[1:]), {})[key] = points
+        yield from turns.values()
 
     def _opened_and(
         self,
