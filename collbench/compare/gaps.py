@@ -3,7 +3,7 @@ links allow? Of each workload and band of sizes the widest gap. Pure.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from collbench.compare.bands import BANDS, BEYOND, band_of
 from collbench.compare.best import Best, Summary
@@ -11,7 +11,6 @@ from collbench.core.record import Record
 from collbench.core.rows import Workload
 from collbench.core.verdict import Verdict
 
-GapKind = Literal["peer", "wire"]
 LINKS_BOUND_BYTES = (
     1 << 20
 )  # larger sizes are bound by the links, smaller ones by latency: see BANDS

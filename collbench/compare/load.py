@@ -37,7 +37,6 @@ _RUN = re.compile(r"@[0-9][0-9a-fA-FT-]{0,40}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
-_OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
 _NET_RATE = re.compile(r"\+ NET\[(\d{1,4}(?:\.\d{1,3})?)\] - NET/([0-9a-fA-F-]{1,9})")

@@ -12,7 +12,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -68,13 +68,6 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "collbench",
     "text.parse_math": False,  # a dollar in a name is a dollar
 }
-
-
-class _Panel(NamedTuple):
-    """What one axis shows of a group."""
-
-    title: str
-    kind: Kind
 
 
 def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:

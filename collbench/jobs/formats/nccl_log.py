@@ -22,7 +22,6 @@ from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 
 NAME = "a log of NCCL"
 HINT = "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL"
-_P2P = ("Send", "Recv")
 # of equal width: what only moves does not care, and sums of both signs are the same bits
 _DTYPES: dict[str, DtypeName] = {
     "uint32": "int32",
