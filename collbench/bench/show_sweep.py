@@ -349,5 +349,7 @@ def show_releases(records: Sequence[Record], backends: Sequence[str], out: IO[st
         for name in releases
     )
     for name, other in zip(releases[1:], others, strict=True):
-        for line in ["", *lines(compare(other, first), (name, releases[0]), width(out))]:
-            say(line, err=out is sys.stderr)
+        changes = compare(other, first)
+        if len(changes.rows):  # else all were waived, as the rows say
+            for line in ["", *lines(changes, (name, releases[0]), width(out))]:
+                say(line, err=out is sys.stderr)

@@ -22,10 +22,7 @@ _OPTIONS = (
         "--backend",
         type=OneOf(("cuda", "nccl", "cpu")),
         default=None,
-        help=(
-            "What to check: cuda, nccl (on the path of jobs) or cpu. Default: cuda where there are"
-            " two GPUs, else cpu."
-        ),
+        help="Of cuda, nccl (the path of jobs) and cpu. Default: cuda with two GPUs, else cpu.",
     ),
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),

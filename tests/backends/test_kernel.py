@@ -179,6 +179,14 @@ def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said:
     assert said in f"{rows[-1].status}: {rows[-1].reason}"
 
 
+def test_a_file_beside_the_kernel_s_own_is_named(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def refuse():\n    raise NotImplementedError('too large')")
+    body = f"sys.path.append({str(tmp_path)!r})\nimport beside\nif n > 256: beside.refuse()\nREDUCE"
+    found, rows = swept(tmp_path, kernel(body))
+    assert (found, rows[-1].status) == (0, "waived")
+    assert rows[-1].reason == "beside.py, line 2: NotImplementedError: too large"
+
+
 @pytest.mark.parametrize("who", ["True", "is_last", "not is_last"])
 @pytest.mark.parametrize("where", ["", "REDUCE\n"])
 def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: str) -> None:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from collbench.launch import mpirun, reaper
-from collbench.launch.mpirun import HELLO, _Reception
+from collbench.launch.mpirun import HELLO, MpirunWorkerGroup, _Reception
 
 KEY = secrets.token_bytes(mpirun.KEY_BYTES)
 
@@ -61,6 +63,20 @@ def test_a_silent_one_is_closed(listener: socket.socket, monkeypatch: pytest.Mon
     _Reception(listener, KEY)
     with connect(listener, b"") as silent:
         assert silent.recv(1) == b""
+
+
+def test_an_mpirun_that_ends_without_a_word_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Open MPI's does by a signal: its code says nothing, and MPI may well be there."""
+    group = object.__new__(MpirunWorkerGroup)
+    ended: Any = SimpleNamespace(wait=lambda timeout: None, poll=lambda: 1)
+    monkeypatch.setattr(group, "_mpirun", ended, raising=False)
+    monkeypatch.setattr(group, "_stderr_lines", list)
+    nobody: Any = SimpleNamespace(lost=set())
+    error = group._lost(nobody, 2)
+    assert (error.exit_code, error.message) == (
+        4,
+        "mpirun ended while it started 2 ranks, without a word",
+    )
 
 
 def test_a_rank_that_ends_before_mpi_has_started_is_lost(listener: socket.socket) -> None:
