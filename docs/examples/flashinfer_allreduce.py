@@ -1,58 +1,66 @@
-"""FlashInfer's allreduce of TensorRT-LLM, from the wheel flashinfer-python. Written by its
-documentation of 0.7, and not run yet.
+"""FlashInfer's allreduce of TensorRT-LLM, on 2, 4 or 8 GPUs that reach each other's memory; from
+the wheel flashinfer-python 0.7.2, by its source. Not run yet.
 """
 
-import socket
+import math
+import pickle
+from types import SimpleNamespace
 
 import torch
 from flashinfer import comm
-from flashinfer.comm.mnnvl import TorchDistBackend
-from torch import distributed
 
 ON_GPUS = True
 OPS = ("allreduce",)
 DTYPES = ("float16", "bfloat16", "float32")
-WIDTH, MOST = 1024, 4 << 20  # elements of a token, and of an input
+NARROWEST, WIDEST = 256, 8192  # elements of a token, which one cluster of CTAs adds
+MOST = 4 << 20  # elements of an input
+# The first use ever compiles for minutes, and make has a limit.
+comm.gen_trtllm_comm_module().build_and_load()
+
+
+def meeting(rank):
+    """How FlashInfer has ranks exchange what they know of their memory."""
+    return SimpleNamespace(
+        Get_rank=lambda: rank.rank,
+        Get_size=lambda: rank.ranks,
+        barrier=lambda: rank.allgather(b""),
+        allgather=lambda data: [*map(pickle.loads, rank.allgather(pickle.dumps(data)))],
+    )
 
 
 class Ranks:
     def __init__(self, rank):
-        self.rank, self.workspaces = rank, {}
-        self.device = torch.device("cuda", rank.device)
+        self.ranks, self.device = rank.ranks, torch.device("cuda", rank.device)
         torch.cuda.set_device(self.device)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = rank.allgather(b"%d" % free.getsockname()[1])[0].decode()
-        distributed.init_process_group(
-            "nccl", f"tcp://127.0.0.1:{port}", rank=rank.rank, world_size=rank.ranks
-        )
         self.stream = torch.cuda.ExternalStream(rank.stream, self.device)
-
-    def workspace(self, dtype):
-        if dtype not in self.workspaces:
-            self.workspaces[dtype] = comm.create_allreduce_fusion_workspace(
+        self.workspaces = {
+            item_bytes: comm.create_allreduce_fusion_workspace(
                 backend="trtllm",
-                world_size=self.rank.ranks,
-                rank=self.rank.rank,
-                max_token_num=MOST // WIDTH,
-                hidden_dim=WIDTH,
+                world_size=rank.ranks,
+                rank=rank.rank,
+                max_token_num=MOST // WIDEST,
+                hidden_dim=WIDEST,
                 dtype=dtype,
-                comm_backend=TorchDistBackend(),
+                comm_backend=meeting(rank),
             )
-        return self.workspaces[dtype]
+            for item_bytes, dtype in ((2, torch.float16), (4, torch.float32))
+        }
 
     def run(self, call):
-        if call.count % WIDTH or call.count > MOST:
-            raise NotImplementedError(f"multiples of {WIDTH} elements, at most {MOST}")
+        width = math.gcd(call.count, WIDEST)
+        if self.ranks not in (2, 4, 8) or width < NARROWEST or call.count > MOST:
+            raise NotImplementedError(
+                f"2, 4 or 8 ranks, and multiples of {NARROWEST} elements up to {MOST}"
+            )
         dtype = getattr(torch, call.dtype)
         source, target = (
-            torch.as_tensor(one, device=self.device).view(dtype).view(-1, WIDTH)
+            torch.as_tensor(one, device=self.device).view(dtype).view(-1, width)
             for one in (call.source, call.target)
         )
         with torch.cuda.stream(self.stream):
             comm.allreduce_fusion(
                 input=source,
-                workspace=self.workspace(dtype),
+                workspace=self.workspaces[dtype.itemsize],
                 pattern=comm.AllReduceFusionPattern.kAllReduce,
                 output=target,
             )
