@@ -1,5 +1,5 @@
 """FlashInfer's allreduce of TensorRT-LLM, on 2, 4 or 8 GPUs that reach each other's memory; from
-the wheel flashinfer-python 0.7.2, by its source. Not run yet.
+the wheel flashinfer-python 0.7.2.
 """
 
 import math

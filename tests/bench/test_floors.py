@@ -253,7 +253,7 @@ def gpu_floor_us(row: dict[str, str], links: RankLinks) -> float:
     """The floor of a row of H200s; without a flag where ranks run ahead of each other."""
     case = Case(
         op=collective(row["op"]).name,
-        backend=row.get("backend", "cuda"),
+        backend=row.get("backend", "cuda").split("-")[0],  # each release of NCCL as NCCL
         algo=row["algo"],
         ranks=int(row["ranks"]),
         size_bytes=int(row.get("size_bytes") or row["bytes"]),
