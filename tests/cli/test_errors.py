@@ -166,7 +166,7 @@ def test_an_option_that_is_given_twice_is_refused(
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     option=st.sampled_from([(name, param) for name, param in _options() if not param.hidden]),
     value=st.sampled_from(

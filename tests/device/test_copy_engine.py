@@ -87,7 +87,7 @@ def test_every_pair_is_right_in_any_order(
             assert [gpus.launches(rank) for rank in range(n)] == [4] * n
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     schedule=st.one_of(random_allreduce(4), random_blocks(3)),
     shape=st.integers(0, 2),

@@ -65,7 +65,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, algo: str) -> None:
 
 
 @given(random_schedule, st.integers(1, 400), st.integers(1, 3), st.integers(0, 7))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_schedules_that_nobody_registered(
     schedule: Schedule, count: int, channels: int, seed: int
 ) -> None:

@@ -97,7 +97,7 @@ def test_programs_are_right_in_all_variants(op: OpName, algo: str, mode: Mode) -
                 assert_right(plan_for(what, algo, mode, channels=1 + seed), seed)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     pair=st.sampled_from(UNEVEN_PAIRS),
     mode=st.sampled_from((*MODES, *HOST_MODES)),

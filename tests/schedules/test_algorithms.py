@@ -32,7 +32,7 @@ LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 @pytest.mark.parametrize(
     ("op", "algo", "n"),
     [
-        *((*pair, n) for pair in PAIRS for n in (2, 3, 4, 5, 8, 16)),
+        *((*pair, n) for pair in PAIRS for n in (2, 3, 5, 8)),
         *((*pair, n) for pair, n in zip(PAIRS, cycle((6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 32)))),
     ],
 )
@@ -66,7 +66,7 @@ def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: in
             assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
     for root in some_roots(op, n, algo)[-2:]:

@@ -69,7 +69,7 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
             check(replace(pushed, ready={}), slots=8, in_place=in_place)
 
 
-@pytest.mark.parametrize("n", tiered([(2,), (3,), (4,), (5,), (8,)], [(2,), (3,), (5,), (8,)]))
+@pytest.mark.parametrize("n", tiered([(2,), (3,), (4,), (5,), (8,)], [(2,), (5,)]))
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
     for root in {0, roots(op, n)[-1]}:
@@ -86,7 +86,7 @@ def test_slices_and_loops(op: OpName, algo: str) -> None:
     check(pushed, slots=8, slices=3, loops=3, launches=3)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(random_schedule)
 def test_random_schedules(schedule: Schedule) -> None:
     for in_place in placements(schedule.op):
@@ -104,7 +104,7 @@ def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
 @pytest.mark.parametrize(
     ("op", "algo", "seeds"),
     [
-        *((*pair, 8) for pair in PAIRS[::2]),
+        *((*pair, 8) for pair in PAIRS[::4]),
         *(pytest.param(*pair, 24, marks=pytest.mark.exhaustive) for pair in PAIRS),
     ],
 )
@@ -117,7 +117,7 @@ def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str, seeds: 
                 assert plays(replace(pushed, ready={}), in_place=in_place, seeds=40) > 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(random_schedule)
 def test_no_order_of_events_spoils_random_schedules(schedule: Schedule) -> None:
     for in_place in placements(schedule.op):
