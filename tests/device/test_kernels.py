@@ -32,7 +32,7 @@ from collbench.planning.protocols import sentinel
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.litmus import BY_NAME, litmus_source
 from tests.support.nvrtc import Nvrtc, compiled_once, instructions, nvrtc_for
-from tests.support.tiers import tiered
+from tests.support.tiers import pairwise_of, tiered
 
 ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
@@ -95,6 +95,11 @@ def compiled(source: Source, arch: int) -> bytes:
 
 OF_ANY_TYPE = [name for name in PROTOCOLS if not PROTOCOLS.load(name).CLEARS]
 WITH_MARKER = [dtype for dtype in DTYPES if not sentinel.why_not(dtype)]
+KINDS = [
+    (dtype, redop, arch)
+    for dtype, redop, arch in product(DTYPES, REDOPS, ARCHS)
+    if arch >= FP8_SINCE or not dtype.startswith("float8")
+]
 # Every type; protocols, reductions and GPUs take turns.
 DAILY_TYPES = [
     (proto, dtype, redop, 90 if dtype.startswith("float8") else arch)
@@ -112,14 +117,13 @@ DAILY_TYPES = [
     ("proto", "dtype", "redop", "arch"),
     tiered(
         DAILY_TYPES
-        # what computes is compiled for every GPU; how it moves takes turns
+        # any two of type, reduction and GPU are compiled together; how data moves takes turns
         + [
             (proto, dtype, redop, arch)
             for proto, (dtype, redop, arch) in zip(
-                cycle(OF_ANY_TYPE), product(DTYPES, REDOPS, ARCHS), strict=False
+                cycle(OF_ANY_TYPE), pairwise_of(KINDS), strict=False
             )
-            if (arch >= FP8_SINCE or not dtype.startswith("float8"))
-            and (proto, dtype, redop, arch) not in DAILY_TYPES
+            if (proto, dtype, redop, arch) not in DAILY_TYPES
         ],
         DAILY_TYPES,
     ),
@@ -219,7 +223,11 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "n"), tiered(product(ALL_OPS, (2, 4, 8)), [("allreduce", 4), ("alltoallv", 4)])
+    ("op", "n"),
+    tiered(
+        [*((op, 4) for op in ALL_OPS), *product(("allreduce", "allgather", "alltoall"), (2, 8))],
+        [("allreduce", 4)],
+    ),
 )
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
     """They neither spill nor have a stack, with the threads that they are launched with. For 4

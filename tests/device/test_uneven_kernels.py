@@ -4,7 +4,7 @@ definition demands on GPUs made of NumPy arrays; and kernels of equal blocks hav
 
 import random
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -281,18 +281,16 @@ def test_auto_chooses_as_for_equal_blocks_of_the_same_total(op: OpName) -> None:
 # The kernels
 
 
-@pytest.mark.parametrize(
-    ("op", "proto", "arch"),
-    tiered(
-        [(op, proto, arch) for op in UNEVEN_OPS for proto in PROTOCOLS.names() for arch in ARCHS],
-        [
-            (op, proto, ARCHS[(3 * k + j) % len(ARCHS)])
-            for k, op in enumerate(UNEVEN_OPS)
-            for j, proto in enumerate(PROTOCOLS.names())
-            if j == k  # each collective and each protocol once
-        ],
-    ),
-)
+# Each pair for two GPUs in turn
+KERNELS = [
+    (op, proto, ARCHS[(k + turn) % len(ARCHS)])
+    for k, (op, proto) in enumerate(product(UNEVEN_OPS, PROTOCOLS.names()))
+    for turn in (0, 2)
+]
+
+
+# daily each collective, with other protocols
+@pytest.mark.parametrize(("op", "proto", "arch"), tiered(KERNELS, KERNELS[::10]))
 def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
     """Interpreted and compiled in, with narrow and wide sets of buffers."""
     is_plain = proto == "simple"

@@ -152,7 +152,7 @@ def test_everything_is_drawn(op: OpName, algo: str, n: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("n", range(2, 17))
+@pytest.mark.parametrize("n", (2, 3, 5, 8, 12, 16))
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_everything_is_drawn_for_more_ranks(op: OpName, algo: str, n: int) -> None:
     for root in sorted({0, some_roots(op, n, algo)[-1]}):
