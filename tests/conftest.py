@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "ci",
     deadline=None,
-    derandomize=True,  # so more examples are only more of the same each time; tests/attack draws anew
+    derandomize=True,  # so more examples repeat what passed before; tests/attack draws anew
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow],
 )
