@@ -58,7 +58,7 @@ def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
     nvml = hosts.hgx_h100(tmp_path)
     with driver(nvml):
         whole = record(tmp_path)
-    for call in sorted(nvml.calls - {"nvmlInitWithFlags"}):
+    for call in sorted({*nvml.calls} - {"nvmlInitWithFlags"}):
         for is_missing in (False, True):
             nvml.errors, nvml.missing = (
                 ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())

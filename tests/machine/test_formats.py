@@ -43,19 +43,6 @@ def test_topologies_survive_our_json(file: Path) -> None:
     assert topology_json.write(again) == text and formats.detect(text, "x") == "topology_json"
 
 
-@pytest.mark.parametrize(
-    ("file", "format_"),
-    [
-        ("dgx1v-topo-m.txt", "nvidia_smi"),
-        ("pcie-box-p2p-r.txt", "nvidia_smi"),
-        ("nvlink-pairs-nccl.xml", "nccl_xml"),
-        ("pcie-box-hwloc.xml", "hwloc_xml"),
-    ],
-)
-def test_format_is_told_by_content(file: str, format_: str) -> None:
-    assert formats.detect((OWN / file).read_text(), "any") == format_
-
-
 def test_recordings_are_left_to_discovery(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     file.write_text('{\n "format" : "collbench-recording", "version": 1, "nvml": {}}')
