@@ -139,7 +139,7 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
     if n > _MOST_AT_ONCE and len(set(hosts)) > 1:
         return _tour_by_host(topology, names, hosts)
     costs = _costs(topology, names)
-    if len({costs[a][b] for a, b in combinations(range(n), 2)}) == 1:
+    if len({costs[a][b] for a, b in combinations(range(n), 2)}) < 2:
         return tuple(range(n))
     bound = _bound(costs, is_closed=is_closed)
     order, cost = _nearest(costs, is_closed=is_closed)
