@@ -40,17 +40,12 @@ def show(options: Options) -> int:
     """The whole command; returns the exit code."""
     views = [name for name in _VIEWS if options[name]]
     documents = _on_stdout(options)
-    flags = {"--measure": options["is_measured"], "--infer": options["is_inferred"]}
-    _refuse_mixed(documents, views, [flag for flag, is_given in flags.items() if is_given])
+    _refuse_mixed(documents, views, is_measured=options["is_measured"])
     if Path(options["svg"] or "").suffix.lower() not in ("", ".svg"):
         raise UsageError(
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
         )
     under = launcher()
-    if options["is_inferred"] and under is not None:
-        raise UsageError(
-            "--infer copies between GPUs of one process", "start the command without a launcher"
-        )
     if options["is_measured"] and under is not None:
         return _show_measured(options, views, documents)
     shown = _find(options["file"], options["machine"], is_full=options["record"] is not None)
@@ -120,16 +115,12 @@ def _show(
         documents or options["json"] or options["svg"] or options["record"]
     )
     _remark_on(topology, has_headline=is_shown)
-    is_measured = options["is_measured"] or options["is_inferred"]
+    is_measured = options["is_measured"]
     if views or (is_shown and not is_measured):
         _show_views(shown, views, options["color"])
     if views and is_measured:
         say()
-    if options["is_inferred"]:
-        from collbench.bench.infer import infer
-
-        infer(options["budget"])
-    if options["is_measured"]:
+    if is_measured:
         _measure(topology, save, group)
     return 0
 
@@ -144,9 +135,9 @@ def _on_stdout(options: Options) -> list[str]:
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 
 
-def _refuse_mixed(documents: Sequence[str], views: Sequence[str], measured: Sequence[str]) -> None:
+def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
     """Raise UsageError where something else would stand in a document on stdout."""
-    parts = [*documents, *(measured if documents else ())]
+    parts = [*documents, *(["--measure"] if documents and is_measured else ())]
     if len(parts) > 1:
         raise UsageError(
             f"{' and '.join(parts)} would mix on stdout",

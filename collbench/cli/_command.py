@@ -28,9 +28,12 @@ force_option = click.option(
 
 
 class StrictCommand(click.Command):
-    """A command that refuses repeated options. former_names: old names of options to new ones."""
+    """A command that refuses repeated options. former_names: old names of options to new ones.
+    gone_options: options of earlier versions to what replaced them.
+    """
 
     former_names: ClassVar[Mapping[str, str]] = {}
+    gone_options: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [self._current_name(arg) for arg in args]
@@ -41,6 +44,8 @@ class StrictCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:  # of -algo click names -a
             name = error.option_name
+            if name in self.gone_options:
+                raise UsageError(f"{name} is no option any more", self.gone_options[name]) from None
             written = next((arg for arg in args if arg.startswith(name)), name)
             raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:

@@ -3,15 +3,7 @@
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import (
-    DRAWING,
-    FileName,
-    OutputFile,
-    Profile,
-    budget_option,
-    color_option,
-    json_option,
-)
+from collbench.cli._options import DRAWING, FileName, OutputFile, Profile, color_option, json_option
 from collbench.core.catalog import names
 from collbench.core.options import Options, Rule, refuse
 
@@ -84,14 +76,6 @@ _VIEW_OPTIONS = (
         " direction and in both.",
     ),
     click.option(
-        "--infer",
-        "is_inferred",
-        is_flag=True,
-        help="Find which GPUs share a path to the host's memory, where a hypervisor shows a flat"
-        " tree: from their copies alone and two at once.",
-    ),
-    budget_option("Time after which --infer measures nothing more", "120s"),
-    click.option(
         "--rings",
         is_flag=True,
         help="Show orders of the ranks that use the links best, and their GB/s.",
@@ -137,13 +121,7 @@ _TOPO_RULES = (
         hint="give --measure too",
     ),
     Rule(
-        options=("budget",),
-        when=lambda options: not options["is_inferred"],
-        message="nothing is inferred",
-        hint="give --infer too",
-    ),
-    Rule(
-        options=("is_measured", "is_inferred", "record"),
+        options=("is_measured", "record"),
         when=_shows_another,
         message="for this machine only, and --from and --machine show another",
         hint="give one of them",
@@ -157,7 +135,15 @@ _TOPO_RULES = (
 )
 
 
-@click.command(name="topo", cls=StrictCommand)
+class TopoCommand(StrictCommand):
+    """`topo`, whose --infer is gone."""
+
+    gone_options = {  # noqa: RUF012
+        "--infer": "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach"
+    }
+
+
+@click.command(name="topo", cls=TopoCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show the machine: the matrix of links, or other views of its devices, links and rates.
@@ -172,7 +158,6 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench topo --rates --rings --machine dgx-1v
       collbench topo --record machine.json
       collbench topo --from machine.json --svg machine.svg
-      collbench topo --infer
     """
     from collbench.bench.show_topology import show
 

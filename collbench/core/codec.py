@@ -103,12 +103,13 @@ def _scalar(kind: Any, value: object, place: str) -> Any:  # Any: a type, its va
         return value
     if kind is object or (kind is type(None) and value is None):
         return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
+    is_whole = type(value) is int and kind in (int, float)
+    if type(value) is not kind and not is_whole:
         raise _wrong(value, _TYPE_NAMES[kind], place)
     if type(value) is int and not -_MAX_INT <= value < _MAX_INT:
         raise UsageError(f"{place} is {str(value)[:20]}.., more than 64 bits hold")
+    if is_whole:
+        return kind(value)
     if type(value) is float and not math.isfinite(value):
         raise _wrong(value, "a finite number", place)
     return value

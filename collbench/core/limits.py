@@ -113,13 +113,6 @@ ENOUGH_PAIRS: Final = 8  # whose median deviation is a noise
 MANY_PAIRS: Final = 400  # of which hiccups are some: what as many others are is no path
 PARTNERS: Final = 3  # that acquit the partners of a slow host or rank
 
-# Paths that GPUs share, by how far the total of their copies falls, as a logarithm.
-SHARED_SURE: Final = 0.99  # so that 95 % hold for all claims of a machine together
-NOBODYS_FALL: Final = math.log(1.05)  # up to here no link's: engines and memory cost as much
-LEAST_FALL: Final = math.log(1.1)  # what is called a fall
-CLEAR_FALL: Final = math.log(1.2)  # less than this is surely none
-LEAST_FALL_NOISE: Final = 0.01  # of a rate: few repeats may agree by chance
-
 # Blame by traces.
 BLAME_SHARE: Final = 0.2  # of a launch's time: less is nobody's fault
 BLAME_OFTEN: Final = 0.8  # of the launches must have it

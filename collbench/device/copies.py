@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol
 
 from collbench.core.errors import HangError, UnavailableError
 from collbench.device.card import NOT_READY, Card, Launch, load_cupy
@@ -56,16 +55,6 @@ class CopyRate:
     def gbs(self) -> float:
         """GB/s per direction."""
         return self.size_bytes / self.seconds / 1e9
-
-
-class RepeatedCopy(Protocol):
-    """A copy that can be queued again and again."""
-
-    def by_engine(self) -> None:
-        """Queue it once more."""
-
-    def is_done(self) -> bool:
-        """Whether all that were queued are done. Raises the runtime's error if one failed."""
 
 
 class _Direction:
@@ -242,14 +231,14 @@ def copy_rates(
                 direction.fill(word)
             if word == _PATTERN:
                 meet()
-            times = repeated(directions, seconds)
+            times = _repeated(directions, seconds)
         return [
             CopyRate(seconds=time, size_bytes=size_bytes, wrong=direction.wrong(cupy))
             for direction, time in zip(directions, times, strict=True)
         ]
 
 
-def repeated(directions: Sequence[RepeatedCopy], window_s: float) -> list[float]:
+def _repeated(directions: Sequence[_Direction], window_s: float) -> list[float]:
     """Seconds of a copy of each, all of which repeat theirs for window_s. Raises HangError."""
     start = time.perf_counter()
     copies, ends = [0] * len(directions), [0.0] * len(directions)

@@ -7,25 +7,21 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.bench import infer as _infer
 from collbench.bench import measure_pairs as _measure_pairs
 from collbench.bench import show_topology as _show_topology
 from collbench.bench.pairs import RankPair
 from collbench.cli import run
 from collbench.core.errors import HangError
-from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
-from tests.support.planted import PlantedFlows
 from tests.support.runs import ROOT, environment, mpirun, needs_mpi
 
 Capture = pytest.CaptureFixture[str]
@@ -133,9 +129,7 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
         (["--json", "--measure"], "--json and --measure would mix on stdout"),
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
-        (["--budget", "1"], "--budget: nothing is inferred"),
-        (["--infer", "--machine", "dgx-1"], "--infer: for this machine only"),
-        (["--infer", "--json"], "--json and --infer would mix on stdout"),
+        (["--infer"], "--infer is no option any more"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
@@ -165,51 +159,6 @@ def test_what_cannot_be_read_or_written_says_what_can(
     code, out, err = invoke(capfd, *args)
     assert (code, out) == (2, "")
     assert f"Hint: {hint}" in err
-
-
-def test_nothing_is_inferred_without_two_gpus(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finds(monkeypatch, laptop())
-    code, out, err = invoke(capfd, "--infer")
-    assert (code, out) == (3, "")
-    assert "--infer: CUDA shows 0 GPUs here" in err
-
-
-class Planted(PlantedFlows):
-    """In the place of the GPUs of this machine. stops_at: the measurement at which Ctrl-C comes."""
-
-    stops_at = -1
-
-    def __init__(self) -> None:
-        super().__init__(machine_topology("k40x8"), 0.02)
-        self.numbers = count()
-
-    def __enter__(self) -> "Planted":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def rates(self, flows: Any) -> list[float]:
-        if next(self.numbers) == self.stops_at:
-            raise KeyboardInterrupt
-        return super().rates(flows)
-
-
-def test_shared_paths_are_shown_until_an_interruption_too(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finds(monkeypatch, laptop())
-    monkeypatch.setattr(_infer, "gpus_here", lambda: 8)
-    monkeypatch.setattr("collbench.device.host_flows.HostFlows", Planted)
-    code, out, err = invoke(capfd, "--infer")
-    assert (code, out.count(">host: alone ")) == (0, 4)
-    assert "GPU0,GPU1" in out
-    assert "copies of 8 GPUs, alone and two at once" in err
-    monkeypatch.setattr(Planted, "stops_at", 150)
-    code, out, err = invoke(capfd, "--infer")
-    assert (code, out) == (130, "")
-    assert "# not measured: " in err
 
 
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(

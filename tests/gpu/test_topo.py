@@ -68,11 +68,3 @@ def test_nothing_is_left_out_where_nvml_answers() -> None:
     assert unnamed.remark(topology) == ""
     if len(topology.gpus) > 1 and all(topology.bundles(gpu.id) for gpu in topology.gpus):
         assert (ring_rate_gbs(topology, rings(topology)) or 0) > 0
-
-
-def test_paths_that_gpus_share_are_found(found_gpus: int) -> None:
-    if found_gpus < 2:
-        pytest.skip("needs two GPUs")
-    text = topo("--infer", "--budget", "60")
-    assert "share a path" in text
-    assert "not measured" not in text

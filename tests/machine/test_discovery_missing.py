@@ -22,7 +22,8 @@ def test_no_driver(tmp_path: Path) -> None:
     hosts.pcie_box(tmp_path)
     with driver(None):
         topology = topology_of([record(tmp_path)])
-    assert len(topology.notes) == 1 and topology.notes[0].startswith(
+    assert len(topology.notes) == 1
+    assert topology.notes[0].startswith(
         "no NVIDIA driver was found, but 8 NVIDIA GPUs are on the PCI bus: 0000:19:00.0,"
     )
     assert [node.kind for node in topology.nodes] == ["cpu", "cpu", "root", "pci", "nic"]
@@ -40,13 +41,10 @@ def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
     with driver(None):
         recording = record(tmp_path)
     topology = topology_of([recording])
-    assert [node.kind for node in topology.nodes] == ["cpu"] and topology.notes == (
-        "no NVIDIA driver was found",
-    )
-    assert recording.processor.has_hypervisor is None and set(recording.unknown) >= {
-        "boot_id",
-        "gpus",
-    }
+    assert [node.kind for node in topology.nodes] == ["cpu"]
+    assert topology.notes == ("no NVIDIA driver was found",)
+    assert recording.processor.has_hypervisor is None
+    assert set(recording.unknown) >= {"boot_id", "gpus"}
 
 
 def test_this_host_is_read() -> None:
@@ -60,7 +58,7 @@ def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
     nvml = hosts.hgx_h100(tmp_path)
     with driver(nvml):
         whole = record(tmp_path)
-    for call in sorted(nvml.calls - {"nvmlInitWithFlags"}):
+    for call in sorted({*nvml.calls} - {"nvmlInitWithFlags"}):
         for is_missing in (False, True):
             nvml.errors, nvml.missing = (
                 ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())

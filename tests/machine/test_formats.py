@@ -39,28 +39,8 @@ def test_topologies_survive_our_json(file: Path) -> None:
     topology = formats.read(file)
     text = topology_json.write(topology)
     again = topology_json.read(text, "again.json")
-    assert (again.name, again.nodes, again.links, again.hosts, again.notes, again.p2p) == (
-        topology.name,
-        topology.nodes,
-        topology.links,
-        topology.hosts,
-        topology.notes,
-        topology.p2p,
-    )
+    assert parts(again) == parts(topology)
     assert topology_json.write(again) == text and formats.detect(text, "x") == "topology_json"
-
-
-@pytest.mark.parametrize(
-    ("file", "format_"),
-    [
-        ("dgx1v-topo-m.txt", "nvidia_smi"),
-        ("pcie-box-p2p-r.txt", "nvidia_smi"),
-        ("nvlink-pairs-nccl.xml", "nccl_xml"),
-        ("pcie-box-hwloc.xml", "hwloc_xml"),
-    ],
-)
-def test_format_is_told_by_content(file: str, format_: str) -> None:
-    assert formats.detect((OWN / file).read_text(), "any") == format_
 
 
 def test_recordings_are_left_to_discovery(tmp_path: Path) -> None:
@@ -255,27 +235,27 @@ EVERYTHING = Topology(
 )
 
 
-def test_json_holds_every_field() -> None:
-    again = topology_json.read(topology_json.write(EVERYTHING), "x.json")
-    assert (again.nodes, again.links, again.hosts, again.notes, again.name) == (
-        EVERYTHING.nodes,
-        EVERYTHING.links,
-        EVERYTHING.hosts,
-        EVERYTHING.notes,
-        EVERYTHING.name,
+def parts(topology: Topology) -> tuple[object, ...]:
+    """All that a file must hold."""
+    return (
+        *(topology.name, topology.nodes, topology.links),
+        *(topology.hosts, topology.notes, topology.p2p),
     )
-    assert again.p2p == EVERYTHING.p2p
+
+
+def test_json_holds_every_field() -> None:
+    assert parts(topology_json.read(topology_json.write(EVERYTHING), "x.json")) == parts(EVERYTHING)
 
 
 @pytest.mark.parametrize(
     ("where", "value", "what"),
     [
         (("version",), 2, "format and version are collbench-topology 2"),
-        (("version",), True, "version is not a whole number"),
+        (("version",), True, "version is True"),
         (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"),
         (("nodes", 1, "host"), 2, "nodes[1].host is 2"),
         (("nodes", 0, "index"), "0", "nodes[0].index"),
-        (("nodes", 0, "facts"), {"a": 1}, "nodes[0].facts[0] is not a string"),
+        (("nodes", 0, "facts"), {"a": 1}, "nodes[0].facts.a is 1"),
         (("nodes", 0, "name"), "\x1b[2J", "control characters"),
         (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"),
         (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
@@ -283,13 +263,13 @@ def test_json_holds_every_field() -> None:
         (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"),
         (("links", 1, "count"), -1, "links[1].count is negative"),
         (("links", 1, "count"), 1.5, "links[1].count"),
-        (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"),
-        (("p2p", 0, "what"), "sing", "p2p[0].what"),
+        (("p2p", 0, "a"), "nvs0", "p2p[0] is of nvs0"),
+        (("p2p", 0, "what"), "sing", "p2p[0] is of"),
         (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"),
-        (("nodes",), {}, "nodes is not a list"),
-        (("links", 0), 7, "links[0] is no object"),
-        (("notes", 0), 7, "notes[0] is not a string"),
-        (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
+        (("nodes",), {}, "nodes is an object, not a list"),
+        (("links", 0), 7, "links[0] is 7"),
+        (("notes", 0), 7, "notes[0] is 7"),
+        (("nodes", 0, "colour"), "red", "nodes[0] has an unknown key 'colour'"),
     ],
 )
 def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:
@@ -304,18 +284,18 @@ def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, 
 
 
 @pytest.mark.parametrize(
-    "where", [("name",), ("nodes", 0, "kind"), ("links", 1, "usable_gbs"), ("p2p", 0, "status")]
+    ("where", "place"),
+    [(("name",), "x.json"), (("nodes", 0, "kind"), "x.json.nodes[0]"), (("links", 1, "b"), "[1]")],
 )
-def test_json_names_missing_keys(where: tuple[str | int, ...]) -> None:
+def test_json_names_missing_keys(where: tuple[str | int, ...], place: str) -> None:
     told = json.loads(topology_json.write(EVERYTHING))
     inner = told
     for key in where[:-1]:
         inner = inner[key]
     del inner[where[-1]]
-    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).lstrip(".")
-    with pytest.raises(UsageError, match="is missing") as caught:
+    with pytest.raises(UsageError) as caught:
         topology_json.read(json.dumps(told), "x.json")
-    assert f"x.json: {path} is missing" == caught.value.message
+    assert caught.value.message.endswith(f"{place} lacks the key '{where[-1]}'")
 
 
 def test_json_tells_line_and_column() -> None:

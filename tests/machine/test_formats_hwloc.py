@@ -15,7 +15,8 @@ def test_pcie_box_by_hand() -> None:
     socket; a server's own display adapter.
     """
     topology = formats.read(OWN / "pcie-box-hwloc.xml")
-    assert topology.hosts == ("box",) and [(gpu.id, gpu.address) for gpu in topology.gpus] == [
+    assert topology.hosts == ("box",)
+    assert [(gpu.id, gpu.address) for gpu in topology.gpus] == [
         ("gpu0", "0000:19:00.0"),
         ("gpu1", "0000:1a:00.0"),
         ("gpu2", "0000:b1:00.0"),
@@ -24,19 +25,16 @@ def test_pcie_box_by_hand() -> None:
         ("cpu0", "0-1"),
         ("cpu1", "2-3"),
     ]
-    assert len(topology.of_kind("root")) == 3 and [
-        node.address for node in topology.of_kind("pci")
-    ] == ["0000:17:00.0"]
+    assert len(topology.of_kind("root")) == 3
+    assert [node.address for node in topology.of_kind("pci")] == ["0000:17:00.0"]
     assert labels(topology) == ["X NV2 NVB", "NV2 X NV1", "NVB NV1 X"]
     assert [(nic.name, nic.fact("netdev")) for nic in topology.of_kind("nic")] == [
         ("mlx5_0", "ib0"),
         ("eno1", ""),
     ]
     assert labels(topology, "nic0", "nic1", "gpu0", "gpu1", "gpu2")[0] == "X NODE PIX PIX SYS"
-    assert (
-        topology.by_id["gpu0"].name == "Tesla V100-SXM3-32GB"
-        and topology.by_id["gpu0"].fact("uuid") == "GPU-0"
-    )
+    assert topology.by_id["gpu0"].name == "Tesla V100-SXM3-32GB"
+    assert topology.by_id["gpu0"].fact("uuid") == "GPU-0"
     assert count(topology, "socket") == 1 and any("0000:00:11.0" in note for note in topology.notes)
 
 
@@ -48,11 +46,9 @@ def test_speeds_are_those_of_the_slower_end() -> None:
     }
     assert raw == {"gpu0": 7.876923, "gpu1": 15.753846, "nic1": 0.5}
     limit = path(topology, "nic0", "gpu0").limit
-    assert (
-        limit is not None
-        and limit.usable_gbs == pytest.approx(7.876923 * 0.76)
-        and limit.source == "hwloc's pci_link_speed"
-    )
+    assert limit is not None
+    assert limit.usable_gbs == pytest.approx(7.876923 * 0.76)
+    assert limit.source == "hwloc's pci_link_speed"
     # Nobody tells what a host bridge moves: it limits no way.
     across = path(topology, "nic0", "nic1").limit
     assert across is not None and across.raw_gbs == 0.5
@@ -82,10 +78,8 @@ def test_virtual_machine_without_gpu_by_hand() -> None:
         topology.of_kind("nic"),
         topology.of_kind("root"),
     )
-    assert (cpu.index, cpu.affinity, cpu.name) == (0, "0-1", "AMD EPYC") and (
-        nic.name,
-        nic.address,
-    ) == ("eth0", "0000:00:03.0")
+    assert (cpu.index, cpu.affinity, cpu.name) == (0, "0-1", "AMD EPYC")
+    assert (nic.name, nic.address) == ("eth0", "0000:00:03.0")
     assert [(link.a, link.b, link.raw_gbs) for link in topology.links] == [
         (cpu.id, root.id, None),
         (root.id, nic.id, None),
@@ -137,9 +131,8 @@ def test_ports_of_nvswitches_are_one() -> None:
             f"{row} {row} 150000 150000 0 0 150000 150000 0 0",
         ),
     )
-    assert labels(topology) == ["X NV12", "NV12 X"] and [
-        link.b for link in topology.links if link.kind == "nvlink"
-    ] == ["nvs0", "nvs0"]
+    assert labels(topology) == ["X NV12", "NV12 X"]
+    assert [link.b for link in topology.links if link.kind == "nvlink"] == ["nvs0", "nvs0"]
 
 
 def test_both_directions_that_old_versions_counted_are_halved() -> None:

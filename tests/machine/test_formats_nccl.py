@@ -47,25 +47,21 @@ def test_what_was_read_is_written_again(file: Path) -> None:
 def test_p4d_by_hand() -> None:
     """Two sockets, two switches each, two GPUs and a NIC below each switch, all of 8 GT/s x16."""
     topology = formats.read(REAL / "aws_p4d-24xl-topo.xml")
-    assert (
-        len(topology.gpus) == 8
-        and len(topology.of_kind("nic")) == 4
-        and len(topology.of_kind("pci")) == 4
-    )
-    assert (
-        count(topology, "pcie") == 16
-        and count(topology, "socket") == 1
-        and count(topology, "nvlink") == 0
-    )
+    assert len(topology.gpus) == 8
+    assert len(topology.of_kind("nic")) == 4
+    assert len(topology.of_kind("pci")) == 4
+    assert count(topology, "pcie") == 16
+    assert count(topology, "socket") == 1
+    assert count(topology, "nvlink") == 0
     assert labels(topology)[0] == "X PIX PHB PHB SYS SYS SYS SYS"
     assert labels(topology)[6] == "SYS SYS SYS SYS PHB PHB X PIX"
     assert labels(topology, "nic1", "gpu0", "gpu2", "gpu7")[0] == "X PHB PIX SYS"
     assert [cpu.affinity for cpu in topology.of_kind("cpu")] == ["0-23,48-71", "24-47,72-95"]
     assert path(topology, "gpu0", "nic0").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     across = path(topology, "gpu0", "nic2")
-    assert (
-        across.usable_gbs == 10.0 and across.limit is not None and "Skylake" in across.limit.source
-    )
+    assert across.usable_gbs == 10.0
+    assert across.limit is not None
+    assert "Skylake" in across.limit.source
     # A100-SXM4 have NVLinks, which this file leaves to NCCL.
     assert path(topology, "gpu0", "gpu1").usable_gbs is None
 
@@ -74,17 +70,13 @@ def test_p4d_by_hand() -> None:
 def test_ndv4_by_hand() -> None:
     """Four NUMA nodes of AMD with a switch each: two GPUs and two NICs."""
     topology = formats.read(REAL / "azure_ndv4-topo.xml")
-    assert (
-        len(topology.gpus) == 8
-        and len(topology.of_kind("nic")) == 8
-        and len(topology.of_kind("cpu")) == 4
-    )
+    assert len(topology.gpus) == 8
+    assert len(topology.of_kind("nic")) == 8
+    assert len(topology.of_kind("cpu")) == 4
     assert count(topology, "pcie") == 20 and count(topology, "socket") == 6
     assert labels(topology)[2] == "SYS SYS X PIX SYS SYS SYS SYS"
-    assert (
-        topology.by_id["gpu2"].address == "0003:00:00.0"
-        and topology.by_id["gpu2"].affinity == "0-23"
-    )
+    assert topology.by_id["gpu2"].address == "0003:00:00.0"
+    assert topology.by_id["gpu2"].affinity == "0-23"
     assert path(topology, "gpu0", "gpu7").usable_gbs == 16.0
 
 
@@ -100,39 +92,32 @@ def test_h200_by_hand() -> None:
         "NV18 NV18 X NV18",
         "NV18 NV18 NV18 X",
     ]
-    assert (
-        count(topology, "nvlink") == 4
-        and count(topology, "pcie") == 5
-        and count(topology, "socket") == 0
-    )
+    assert count(topology, "nvlink") == 4
+    assert count(topology, "pcie") == 5
+    assert count(topology, "socket") == 0
     assert path(topology, "gpu0", "gpu3").usable_gbs == pytest.approx(364.5)
     assert all(
         link.generation == 5 and link.raw_gbs is None
         for link in topology.links_of["gpu0"]
         if link.kind == "pcie"
     )
-    assert (
-        topology.of_kind("nic")[0].name == "eth0"
-        and topology.of_kind("nic")[0].fact("speed") == "10000"
-    )
+    assert topology.of_kind("nic")[0].name == "eth0"
+    assert topology.of_kind("nic")[0].fact("speed") == "10000"
     assert (
         topology.gpus[2].fact("sm"),
         topology.gpus[2].fact("rank"),
         topology.gpus[2].fact("gdr"),
     ) == ("90", "2", "1")
-    assert any("hidden" in note for note in topology.notes) and any(
-        "link_width is 0" in note for note in topology.notes
-    )
+    assert any("hidden" in note for note in topology.notes)
+    assert any("link_width is 0" in note for note in topology.notes)
 
 
 @needs_real
 def test_devices_without_a_class_stay_unknown() -> None:
     topology = formats.read(REAL / "aws_g5.48xl-topo.xml")
-    assert (
-        not topology.gpus
-        and len(topology.of_kind("pci")) == 9
-        and "9 PCI devices have no class" in topology.notes[0]
-    )
+    assert not topology.gpus
+    assert len(topology.of_kind("pci")) == 9
+    assert "9 PCI devices have no class" in topology.notes[0]
 
 
 def test_nvlinks_are_counted_once() -> None:
@@ -158,16 +143,16 @@ def test_nvlinks_are_counted_once() -> None:
 
 def test_hosts_of_one_nvlink_domain() -> None:
     topology = formats.read(OWN / "two-hosts-nccl.xml")
-    assert topology.hosts == ("0xaa", "0xbb") and [
-        (gpu.id, gpu.index, gpu.host) for gpu in topology.gpus
-    ] == [("gpu0", 0, 0), ("gpu1", 0, 1)]
+    assert topology.hosts == ("0xaa", "0xbb")
+    assert [(gpu.id, gpu.index, gpu.host) for gpu in topology.gpus] == [
+        ("gpu0", 0, 0),
+        ("gpu1", 0, 1),
+    ]
     assert topology.by_id["nvs0"].host == -1 and count(topology, "socket") == 0
     assert path(topology, "gpu0", "gpu1").label == "NV18"
     c2c = next(link for link in topology.links if link.kind == "c2c")
-    assert (
-        c2c.raw_gbs == pytest.approx(223.56)
-        and path(topology, "gpu1", topology.of_kind("cpu")[1].id).kind == "C2C"
-    )
+    assert c2c.raw_gbs == pytest.approx(223.56)
+    assert path(topology, "gpu1", topology.of_kind("cpu")[1].id).kind == "C2C"
 
 
 def gpu(bus: str, inner: str) -> str:
@@ -200,10 +185,8 @@ def test_ends_that_differ_and_ends_that_are_not_there() -> None:
         + gpu("02", '<nvlink target="00000000:01:00.0" count="1" tclass="0x030200"/>')
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
-    assert (
-        "different numbers" in topology.notes[1]
-        and "1 NVLinks end at something" in topology.notes[2]
-    )
+    assert "different numbers" in topology.notes[1]
+    assert "1 NVLinks end at something" in topology.notes[2]
 
 
 def test_several_switches_are_one() -> None:
@@ -211,9 +194,8 @@ def test_several_switches_are_one() -> None:
         f'<nvlink target="0000:c{n}:00.0" count="1" tclass="0x068000"/>' for n in range(6)
     )
     topology = read(gpu("01", switches) + gpu("02", switches))
-    assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6] and len(
-        topology.of_kind("nvswitch")
-    ) == 1
+    assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6]
+    assert len(topology.of_kind("nvswitch")) == 1
     assert switches in nccl_xml.write(topology).replace("\n", "").replace("  ", "")
 
 
@@ -297,11 +279,9 @@ def test_facts_that_are_no_attributes_are_not_written() -> None:
     again = nccl_xml.read(
         nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
     ).gpus[0]
-    assert (
-        again.fact("gpu_links") == "fffffff:ff:ff.0*4*0x068000"
-        and again.fact("xml:kept") == 'with "quotes" & <signs>'
-        and not again.fact("xml:a b")
-    )
+    assert again.fact("gpu_links") == "fffffff:ff:ff.0*4*0x068000"
+    assert again.fact("xml:kept") == 'with "quotes" & <signs>'
+    assert not again.fact("xml:a b")
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ def test_dgx1v_by_hand() -> None:
     """
     topology = formats.read(OWN / "dgx1v-topo-m.txt")
     bundles = [link for link in topology.links if link.kind == "nvlink"]
-    assert (
-        len(topology.gpus) == 8 and len(bundles) == 16 and sum(link.count for link in bundles) == 24
-    )
+    assert len(topology.gpus) == 8
+    assert len(bundles) == 16
+    assert sum(link.count for link in bundles) == 24
     assert all(
         sum(link.count for link in topology.links_of[gpu.id] if link.kind == "nvlink") == 6
         for gpu in topology.gpus
@@ -113,21 +113,17 @@ def test_switch_or_bridges() -> None:
     assert switches("X NV12/NV12 X") == 0
     assert switches("X NV12 SYS/NV12 X SYS/SYS SYS X") == 0
     switched = nvidia_smi.read(matrix("X NV6 NV6/NV6 X NV6/NV6 NV6 X"), "m.txt")
-    assert (
-        labels(switched)[0] == "X NV6 NV6"
-        and count(switched, "nvlink") == 3
-        and "taken as an NVSwitch" in switched.notes[-1]
-    )
+    assert labels(switched)[0] == "X NV6 NV6"
+    assert count(switched, "nvlink") == 3
+    assert "taken as an NVSwitch" in switched.notes[-1]
 
 
 def test_gpus_of_one_affinity_share_a_processor_unless_sys_is_told() -> None:
     one = nvidia_smi.read(matrix("X NV2/NV2 X", "0-7\t0"), "m.txt")
     two = nvidia_smi.read(matrix("X SYS/SYS X", "0-7\t0"), "m.txt")
-    assert (
-        len(one.of_kind("cpu")) == 1
-        and len(two.of_kind("cpu")) == 2
-        and labels(two) == ["X SYS", "SYS X"]
-    )
+    assert len(one.of_kind("cpu")) == 1
+    assert len(two.of_kind("cpu")) == 2
+    assert labels(two) == ["X SYS", "SYS X"]
 
 
 def test_a_matrix_of_no_tree_says_so() -> None:
@@ -144,9 +140,9 @@ def test_old_names_and_one_gpu() -> None:
     one = nvidia_smi.read(
         "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\tN/A\t\tN/A\n", "m.txt"
     )
-    assert (
-        len(one.gpus) == 1 and one.gpus[0].affinity == "0-7" and one.of_kind("cpu")[0].index == -1
-    )
+    assert len(one.gpus) == 1
+    assert one.gpus[0].affinity == "0-7"
+    assert one.of_kind("cpu")[0].index == -1
 
 
 @needs_real
@@ -155,10 +151,8 @@ def test_h200_by_hand() -> None:
     assert labels(topology) == [
         " ".join(row) for row in told(REAL / "h200x4-vm" / "nvidia-smi-topo-m.txt")
     ]
-    assert (
-        count(topology, "nvlink") == 4
-        and [link.count for link in topology.links_of["nvs0"]] == [18] * 4
-    )
+    assert count(topology, "nvlink") == 4
+    assert [link.count for link in topology.links_of["nvs0"]] == [18] * 4
     assert topology.of_kind("cpu")[0].affinity == "0-63" and topology.of_kind("cpu")[0].index == 0
 
 
@@ -175,10 +169,8 @@ def test_p2p_of_h200(letter: str, what: str) -> None:
 
 def test_p2p_codes() -> None:
     topology = formats.read(OWN / "pcie-box-p2p-r.txt")
-    assert (
-        topology.p2p["gpu0", "gpu1", "read"] == "OK"
-        and topology.p2p["gpu2", "gpu0", "read"] == "CNS"
-    )
+    assert topology.p2p["gpu0", "gpu1", "read"] == "OK"
+    assert topology.p2p["gpu2", "gpu0", "read"] == "CNS"
     assert topology.p2p["gpu1", "gpu2", "read"] == "TNS" and len(topology.p2p) == 6
     assert (
         nvidia_smi.read("-p2p w\n\tGPU0\tGPU1\nGPU0\tX\tNS\nGPU1\tNS\tX", "x").p2p[
@@ -199,13 +191,10 @@ def test_several_outputs_are_one_topology() -> None:
         " A100 (UUID: GPU-1)\n\t Link 0: 25 GB/s\n"
     )
     topology = nvidia_smi.read(text + speeds, "pasted.txt")
-    assert {what for _, _, what in topology.p2p} == {"read", "nvlink"} and labels(topology) == [
-        "X NV4",
-        "NV4 X",
-    ]
-    assert (
-        topology.gpus[0].name == "NVIDIA A100" and topology.gpus[0].fact("nvlinks_inactive") == "1"
-    )
+    assert {what for _, _, what in topology.p2p} == {"read", "nvlink"}
+    assert labels(topology) == ["X NV4", "NV4 X"]
+    assert topology.gpus[0].name == "NVIDIA A100"
+    assert topology.gpus[0].fact("nvlinks_inactive") == "1"
     # the generation is by the name
     assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(80.0)
     twice = nvidia_smi.read(text + matrix("X NV4/NV4 X"), "pasted.txt")

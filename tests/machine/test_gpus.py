@@ -5,7 +5,7 @@ virtual machine's.
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ctypes import Array, c_uint
 from dataclasses import replace
 from typing import Any
@@ -23,51 +23,29 @@ from collbench.machine.gpus import (
     states,
     visible,
 )
-from tests.support.fake_nvml import forget, index_of, put
+from tests.support.fake_nvml import FakeGpu, FakeNvml, forget, put
 
 UUIDS = tuple(
     f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7"
     for start in ("fe6bef6b", "fe6b0000", "0123abcd", "77777777")
 )
-BUSES = (6, 7, 8, 9)
 
 
-class Fake:
-    """A driver's library: NVML's functions by name, with C's ways of answering. What a test does
-    not want it takes away or overwrites.
-    """
+class Fake(FakeNvml):
+    """With clocks, reasons for them, power and processes, which all its GPUs share."""
 
     def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.init = 0
+        super().__init__(
+            [
+                FakeGpu(
+                    name="NVIDIA H200", address=f"0000:1a:{6 + place:02x}.0", arch=90, uuid=uuid
+                )
+                for place, uuid in enumerate(UUIDS)
+            ]
+        )
         self.clocks = {pynvml.NVML_CLOCK_SM: 1980}
         self.bits = 0
         self.pids: list[int] = []
-        self.domain = 0
-        self.refused: dict[int, int] = {}  # NVML index -> error of its handle
-        self.errors: dict[str, int] = {}  # function -> its error
-        self.missing: set[str] = set()
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        function = type(self).__dict__.get(f"_{name}")
-        if function is None or name in self.missing:
-            raise AttributeError(name)
-
-        def call(*args: Any) -> int:
-            self.calls.append(name)
-            return int(self.errors.get(name) or function(self, *args) or 0)
-
-        return call
-
-    def _nvmlInitWithFlags(self, flags: int) -> int:
-        return self.init
-
-    def _nvmlDeviceGetCount_v2(self, out: Any) -> None:
-        out._obj.value = len(UUIDS)
-
-    def _nvmlDeviceGetHandleByIndex_v2(self, index: c_uint, out: Any) -> int:
-        put(out._obj, index.value)
-        return self.refused.get(index.value, 0)
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, out: Any) -> int:
         text = uuid.value.decode()
@@ -75,15 +53,6 @@ class Fake:
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         put(out._obj, UUIDS.index(text))
         return 0
-
-    def _nvmlDeviceGetUUID(self, handle: Any, out: Array[Any], size: c_uint) -> None:
-        out.value = UUIDS[index_of(handle)].encode()
-
-    def _nvmlDeviceGetName(self, handle: Any, out: Array[Any], size: c_uint) -> None:
-        out.value = b"NVIDIA H200"
-
-    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, out: Any) -> None:
-        out._obj.busId = f"{self.domain:08X}:1A:{BUSES[index_of(handle)]:02X}.0".encode()
 
     def _nvmlDeviceGetClockInfo(self, handle: Any, clock: c_uint, out: Any) -> None:
         out._obj.value = self.clocks[clock.value]
@@ -131,15 +100,11 @@ def test_states_are_in_units_for_people(nvml: Fake) -> None:
     nvml.bits = 0x4
     nvml.missing = {"nvmlDeviceGetEnforcedPowerLimit"}
     state = states()[0]
-    assert (state.index, state.name, state.sm_mhz, state.sm_max_mhz) == (
-        0,
-        "NVIDIA H200",
-        1980,
-        1980,
-    )
+    assert (state.index, state.name) == (0, "NVIDIA H200")
+    assert (state.sm_mhz, state.sm_max_mhz) == (1980, 1980)
     assert (state.power_w, state.power_limit_w) == (120.5, None)
     assert state.throttles == ("throttled:power-cap",)
-    nvml.init = pynvml.NVML_ERROR_UNKNOWN
+    nvml.errors["nvmlInitWithFlags"] = pynvml.NVML_ERROR_UNKNOWN
     forget()
     assert states() == ()
 
@@ -169,7 +134,7 @@ def test_four_gpus_by_pci_address(nvml: Fake) -> None:
 
 
 def test_a_domain_keeps_the_digits_that_it_needs(nvml: Fake) -> None:
-    nvml.domain = 0x10001
+    nvml.gpus[0].address = "10001:1a:06.0"
     assert visible()[0].bus_id == "10001:1a:06.0"
 
 
@@ -226,7 +191,7 @@ def test_a_gpu_that_does_not_answer_has_no_number(
 
 @pytest.mark.parametrize("error", ["LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "NOT_FOUND"])
 def test_without_a_driver_there_are_no_gpus(nvml: Fake, error: str) -> None:
-    nvml.init = getattr(pynvml, f"NVML_ERROR_{error}")
+    nvml.errors["nvmlInitWithFlags"] = getattr(pynvml, f"NVML_ERROR_{error}")
     assert visible() == ()
     assert conditions(UUIDS[:2], [1]) == Conditions(
         readings=(GpuReading(uuid=UUIDS[0]), GpuReading(uuid=UUIDS[1]))
@@ -246,7 +211,7 @@ def test_without_a_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_driver_that_fails_is_no_lack_of_gpus(nvml: Fake) -> None:
-    nvml.init = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    nvml.errors["nvmlInitWithFlags"] = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     with pytest.raises(UnavailableError, match=r"does not start.*mismatch"):
         visible()
     assert conditions(UUIDS[:1], []).readings == (GpuReading(uuid=UUIDS[0]),)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.topology import rings as rings_module
+from collbench.machine.topology.hosts import repeated
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.parts import by_parts
@@ -351,6 +352,7 @@ def test_many_hosts_are_entered_once_each(monkeypatch: pytest.MonkeyPatch) -> No
     many = two_hosts(hosts=140)
     assert rings(many) == (tuple(range(280)),)
     assert ring_rate_gbs(many, rings(many)) == pytest.approx(23.94, abs=0.01)
+    assert rings(repeated(machine_topology("gh200"), 257)) == (tuple(range(257)),)
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72"])

@@ -2,48 +2,47 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import combinations, pairwise
 
 import pytest
 
+from collbench.core.catalog import names
+from collbench.core.errors import UsageError
+from collbench.core.web.svg import Rect, width_of
 from collbench.machine import formats
 from collbench.machine.discovery import LinkRow
-from collbench.machine.topology.hosts import part
+from collbench.machine.topology.hosts import part, without
+from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.views import matrix as matrix_module
 from collbench.machine.views import tables
 from collbench.machine.views.drawing import svg
-from collbench.machine.views.drawing_layout import BAR_H, GPU_H, NIC_H, lay_out
 from collbench.machine.views.labels import alike, labels
 from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
-from tests.support import machines
-from tests.support.machines import (
-    CUBE_MESH,
-    dgx1v,
-    hgx_h100,
-    laptop,
-    nvl,
-    p100_pcie,
-    two_hosts,
-    unknown_rates,
-)
-from tests.support.topologies import OWN
+from tests.support.machines import CUBE_MESH, dgx1v, laptop, two_hosts, unknown_rates
+from tests.support.topologies import OWN, real_files
 
+
+def of_catalogue(name: str) -> Callable[[], Topology]:
+    """What makes a machine of the catalogue."""
+
+    def make() -> Topology:
+        return machine_topology(name)
+
+    make.__name__ = name
+    return make
+
+
+hgx_h100, nvl, gn5 = map(of_catalogue, ("hgx-h100", "gb200-nvl72", "gn5-8xp100"))
 ALL: list[Callable[[], Topology]] = [
-    dgx1v,
-    hgx_h100,
-    p100_pcie,
-    two_hosts,
-    laptop,
-    unknown_rates,
-    nvl,
-    machines.sixteen,
-    machines.four_sockets,
-    machines.nested,
+    *(dgx1v, two_hosts, laptop, unknown_rates),
+    *(hgx_h100, nvl, gn5),
+    *map(of_catalogue, ("dgx-2", "dgx-a100", "mi250x-8")),
 ]
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -78,26 +77,18 @@ def test_the_matrix_of_a_cube_mesh() -> None:
 
 def test_a_matrix_as_nvidia_smi_prints_it() -> None:
     lines = matrix(replace_nodes(hgx_h100(), "nic", "net"), 120)
-    assert lines[0].split() == [
-        *[f"GPU{k}" for k in range(8)],
-        "CPU",
-        "Affinity",
-        "NUMA",
-        "Affinity",
+    gpus = " ".join(f"GPU{k}" for k in range(8))
+    row = " ".join(["NV18"] * 7)
+    assert [" ".join(lines[place].split()) for place in (0, 1, 8)] == [
+        f"{gpus} CPU Affinity NUMA Affinity",
+        f"GPU0 X {row} 0-55,112-167 0",
+        f"GPU7 {row} X 56-111,168-223 1",
     ]
-    assert lines[1].split() == ["GPU0", "X", *["NV18"] * 7, "0-19,40-59", "0"]
-    assert lines[8].split() == ["GPU7", *["NV18"] * 7, "X", "20-39,60-79", "1"]
 
 
-def replace_nodes(topology: Topology, *without: str) -> Topology:
-    nodes = tuple(node for node in topology.nodes if node.kind not in without)
-    kept = {node.id for node in nodes}
-    return Topology(
-        name=topology.name,
-        nodes=nodes,
-        links=tuple(link for link in topology.links if {link.a, link.b} <= kept),
-        hosts=topology.hosts,
-    )
+def replace_nodes(topology: Topology, *kinds: str) -> Topology:
+    """The topology without the nodes of some kinds."""
+    return without(topology, lambda node: node.kind in kinds)
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
@@ -114,7 +105,7 @@ def test_the_matrix_fits_and_says_the_same_at_every_width(
 def test_columns_fall_into_blocks_and_affinities_below() -> None:
     narrow, wide = matrix(hgx_h100(), 80), matrix(hgx_h100(), 200)
     assert sum(line.startswith("    ") for line in narrow[:40]) == 2
-    assert "GPU0-GPU3, NIC0-NIC3: NUMA Affinity 0, CPU Affinity 0-19,40-59" in narrow
+    assert "GPU0-GPU3, NIC0-NIC3: NUMA Affinity 0, CPU Affinity 0-55,112-167" in narrow
     assert "NUMA Affinity" in wide[0]
     assert len(wide) < len(narrow)
 
@@ -125,7 +116,7 @@ def test_a_screen_of_a_few_columns_gets_all_in_the_end(columns: int) -> None:
 
 
 def test_the_legend_has_the_classes_that_appear_and_no_others() -> None:
-    assert legend(p100_pcie()) == ["X", "PIX", "NODE", "SYS"]
+    assert legend(gn5()) == ["X", "PIX", "PHB", "SYS"]
     assert legend(hgx_h100()) == ["X", "NV#", "PIX", "NODE", "SYS"]
     assert legend(dgx1v()) == ["X", "NV#", "NVB", "PIX", "NODE", "SYS"]
     assert legend(two_hosts()) == ["X", "NV#", "PHB", "NET"]
@@ -174,14 +165,12 @@ def test_equal_hosts_are_shown_once_and_others_apart() -> None:
 
 def replace_link(topology: Topology, a: str, b: str, link: Link) -> Topology:
     links = tuple(link if (old.a, old.b) == (a, b) else old for old in topology.links)
-    return Topology(name=topology.name, nodes=topology.nodes, links=links, hosts=topology.hosts)
+    return replace(topology, links=links)
 
 
 def test_a_switch_between_hosts_is_no_network() -> None:
     lines = matrix(nvl(), 80)
-    assert lines[0].startswith(
-        "18 hosts alike: tray00, tray01, tray02, ..., tray17: 4 x NVIDIA GB200"
-    )
+    assert lines[0] == "18 hosts alike: host0, host1, host2, ..., host17: 4 x NVIDIA GB200"
     assert "Between hosts: NV18, 720.0 GB/s (NVLink 5 x18)" in lines
 
 
@@ -272,8 +261,8 @@ def test_rates_name_the_hop_that_limits() -> None:
     assert "GPU2 - GPU7  NVB    20.0  GPU3 -> GPU7, NVLink 2 x1" in lines
     assert "GPU0 - NIC2  SYS     6.0  CPU0 -> CPU1, socket link" in lines
     assert len(lines) == 1 + 28 + 32
-    pcie = tables.rates(p100_pcie())
-    assert "GPU0 - GPU1  PIX    12.0  GPU0 -> PCIe switch 0000:01:00.0, PCIe 3.0 x16" in pcie
+    pcie = tables.rates(gn5())
+    assert "GPU0 - GPU1  PIX    12.0  GPU0 -> PCIe switch pci0, PCIe 3.0 x16" in pcie
     direct = Topology(
         name="direct",
         nodes=(Node(id="gpu2", kind="gpu", index=2), Node(id="gpu3", kind="gpu", index=3)),
@@ -302,28 +291,18 @@ def test_p2p_shows_codes_with_their_reasons() -> None:
         for what in ("read", "write")
     }
     told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "CNS"}
-    lines = tables.p2p(with_p2p(unknown_rates(), told))
+    lines = tables.p2p(replace(unknown_rates(), p2p=told))
     assert lines[:3] == ["read  GPU0  GPU1", "GPU0   X    OK", "GPU1  OK     X"]
     assert "nvlink: unknown" in lines
     assert "  TNS  the topology does not support it" in lines
     assert "  CNS  the chipset does not support it" in lines
     assert "GPU1     CNS    X" in lines
-    half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
+    half = tables.p2p(replace(unknown_rates(), p2p={("gpu0", "gpu1", "read"): "OK"}))
     assert "GPU1  ?      X" in half
     assert "  ?    unknown" in half
     assert tables.p2p(dgx1v()) == [
         "Nothing is known of what GPUs may do with the memory of their peers."
     ]
-
-
-def with_p2p(topology: Topology, told: dict[tuple[str, str, str], str]) -> Topology:
-    return Topology(
-        name=topology.name,
-        nodes=topology.nodes,
-        links=topology.links,
-        hosts=topology.hosts,
-        p2p=told,
-    )
 
 
 ACTIVE = LinkRow(
@@ -347,40 +326,20 @@ def test_nvlinks_one_by_one() -> None:
         replace(ACTIVE, link=2, is_active=None, version=None, remote=None, crc=None),
     ]
     lines = tables.nvlinks(rows, lambda text, kind: f"<{text}>" if kind == "not OK" else text)
-    assert lines[0].split() == [
-        "GPU",
-        "link",
-        "active",
-        "version",
-        "to",
-        "GB/s",
-        "replay",
-        "recovery",
-        "CRC",
-    ]
-    assert lines[1].split() == ["0", "0", "yes", "4.0", "NVSwitch", "26.6", "0", "0", "0"]
-    assert lines[2].split()[:6] == ["<0>", "<1>", "<no>", "<4.0>", "<NVSwitch>", "<unknown>"]
-    assert lines[3].split() == [
-        "0",
-        "2",
-        "unknown",
-        "unknown",
-        "unknown",
-        "26.6",
-        "0",
-        "0",
-        "unknown",
+    assert [" ".join(line.split()) for line in lines] == [
+        "GPU link active version to GB/s replay recovery CRC",
+        "0 0 yes 4.0 NVSwitch 26.6 0 0 0",
+        "<0> <1> <no> <4.0> <NVSwitch> <unknown> <7> <0> <0>",
+        "0 2 unknown unknown unknown 26.6 0 0 unknown",
     ]
     assert tables.nvlinks([]) == ["No NVLink is known."]
 
 
 def test_links_of_a_model_tell_their_sources_once() -> None:
     lines = tables.links(hgx_h100())
-    assert any(
-        line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"]
-        or "NVLink 4 x18     450.0   364.5  [3]" in line
-        for line in lines
-    )
+    assert "GPU0 - NVSwitch                       NVLink 4 x18     450.0   364.5  [4]" in [
+        line.replace("GPU7", "GPU0") for line in lines
+    ]
     assert sum(line.startswith("[2] ") for line in lines) == 1
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
 
@@ -417,68 +376,74 @@ def test_rings_of_many_ranks_wrap() -> None:
     assert tables.rings([(0,)], [], None) == ["No ring: there are fewer than two GPUs."]
 
 
-@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def shapes_of(root: ElementTree.Element) -> Iterator[tuple[ElementTree.Element, float, float]]:
+    """Shapes of a drawing, and how far the group that they are in is moved."""
+    for element in root:
+        if element.tag == f"{SVG}g":
+            moved = re.findall(r"[\d.]+", element.attrib["transform"])
+            yield from ((inner, float(moved[0]), float(moved[1])) for inner in element)
+        else:
+            yield element, 0.0, 0.0
+
+
+def boxes_and_points(root: ElementTree.Element) -> tuple[list[Rect], list[tuple[float, float]]]:
+    """The boxes of devices, and the points that lines and texts reach."""
+    boxes, points = list[Rect](), list[tuple[float, float]]()
+    for element, dx, dy in shapes_of(root):
+        words = element.get("points") or element.get("d") or ""
+        numbers = [float(word) for word in re.findall(r"-?[\d.]+", words)]
+        points += [(x + dx, y + dy) for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
+        if element.tag == f"{SVG}text":
+            x, y, size = (float(element.attrib[key]) for key in ("x", "y", "font-size"))
+            wide = width_of("".join(element.itertext()), size)
+            left = x + dx - (wide / 2 if element.get("text-anchor") == "middle" else 0)
+            points += [(left, y + dy - size), (left + wide, y + dy)]
+        elif element.tag == f"{SVG}rect" and dx:  # not the white behind all, and no frame
+            x, y, w, h = (float(element.attrib[key]) for key in ("x", "y", "width", "height"))
+            boxes.append(Rect(x=x + dx, y=y + dy, w=w, h=h))
+    return boxes, points
+
+
+DRAWABLE = [
+    *(pytest.param(make, id=make.__name__) for make in ALL),
+    *(pytest.param(of_catalogue(one), id=one) for one in names("machines") if has_links(one)),
+    *(
+        pytest.param(partial(formats.read, file), id=file.name)
+        for file in (*sorted(OWN.iterdir()), *real_files())
+    ),
+]
+
+
+@pytest.mark.parametrize("make", DRAWABLE)
 def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
     make: Callable[[], Topology],
 ) -> None:
-    topology = make()
+    try:
+        topology = make()
+    except UsageError:  # a file that is no topology
+        return
     text = svg(topology)
     root = ElementTree.fromstring(text)
     assert text == svg(make())
-    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
-        "svg",
-        "title",
-        "desc",
-        "g",
-        "rect",
-        "text",
-        "tspan",
-        "polyline",
-        "path",
-    }
+    tags = {element.tag.removeprefix(SVG) for element in root.iter()}
+    assert tags <= {"svg", "title", "desc", "g", "rect", "text", "polyline", "path"}
     shown = ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
     for group in alike(topology):
         for node in group.part.of_kind("gpu", "nic", "cpu"):
-            assert any(
-                words.split("  ")[0].startswith(labels(group.part)[node.id]) for words in shown
-            )
+            assert labels(group.part)[node.id] in shown
     wide, high = (float(root.attrib[key]) for key in ("width", "height"))
-    for element in root.iter(f"{SVG}rect"):
-        assert float(element.get("x", "0")) + float(element.attrib["width"]) <= wide
-        assert float(element.get("y", "0")) + float(element.attrib["height"]) <= high
+    boxes, points = boxes_and_points(root)
+    points += [point for box in boxes for point in ((box.x, box.y), (box.right, box.bottom))]
+    assert all(0 <= x <= wide and 0 <= y <= high for x, y in points)
+    for a, b in combinations(boxes, 2):
+        assert a.right <= b.x or b.right <= a.x or a.bottom <= b.y or b.bottom <= a.y
 
 
-@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-def test_no_two_boxes_overlap_and_none_stands_below_another_that_feeds_a_third(
-    make: Callable[[], Topology],
-) -> None:
-    for group in alike(make()):
-        one = group.part
-        pairs = {
-            (link.a, link.b): link.count
-            for link in one.links
-            if link.kind == "nvlink" and one.by_id[link.a].kind == one.by_id[link.b].kind == "gpu"
-        }
-        places = list(lay_out(one, pairs).places.items())
-        assert {one.by_id[name].kind for name, _ in places} <= {"cpu", "root", "pci", "gpu", "nic"}
-        for number, (_, a) in enumerate(places):
-            assert a.h in (GPU_H, NIC_H, BAR_H)
-            for _, b in places[number + 1 :]:
-                assert a.right <= b.x or b.right <= a.x or a.bottom <= b.y or b.bottom <= a.y
-
-
-def test_the_cube_mesh_is_drawn_link_by_link() -> None:
-    root = ElementTree.fromstring(svg(dgx1v()))
-    green = [
-        element
-        for element in (*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}path"))
-        if element.get("stroke") == "#2f9e44"
-    ]
-    assert len(green) == sum(CUBE_MESH.values()) + 1  # and one in the legend
-    assert "one NVLink 2, 20.0 GB/s" in svg(dgx1v())
-    pairs = dict(CUBE_MESH.items())
-    rows = lay_out(dgx1v(), {(f"gpu{a}", f"gpu{b}"): count for (a, b), count in pairs.items()}).rows
-    assert sorted(rows.values()) == [0] * 4 + [1] * 4
+def test_the_cube_mesh_is_drawn_pair_by_pair() -> None:
+    text = svg(dgx1v())
+    assert text.count("<path") == len(CUBE_MESH)
+    assert text.count(">x2<") == sum(count == 2 for count in CUBE_MESH.values())
+    assert "NVLink 2 x1, 20.0 GB/s" in text and "NVLink 2 x2, 40.0 GB/s" in text
 
 
 def test_the_drawing_says_how_many_hosts_there_are() -> None:
@@ -489,10 +454,13 @@ def test_the_drawing_says_how_many_hosts_there_are() -> None:
 
 
 def test_bundles_to_several_switches_are_one() -> None:
-    text = svg(machines.sixteen())
-    assert text.count(">x6<") == 16
-    assert "6 NVSwitches" in text
-    assert "NVLink 2 x6, 120.0 GB/s" in text
+    plain = replace_nodes(hgx_h100(), "nvswitch")
+    halves = [nvlink_link(gpu.id, switch, 4, 9) for gpu in plain.gpus for switch in ("sw0", "sw1")]
+    switches = [Node(id=name, kind="nvswitch") for name in ("sw0", "sw1")]
+    text = svg(replace(plain, nodes=(*plain.nodes, *switches), links=(*plain.links, *halves)))
+    assert text.count(">x18<") == 8
+    assert "2 NVSwitches" in text
+    assert "NVLink 4 x18, 364.5 GB/s" in text
 
 
 def test_the_drawing_escapes_what_a_file_says() -> None:
@@ -540,7 +508,7 @@ def test_what_a_text_only_implies_is_dashed() -> None:
 
 def test_xgmi_is_drawn_under_its_name() -> None:
     drawn = svg(formats.read(OWN / "mi300x-rccl.xml"))
-    assert "one XGMI, 48.0 GB/s" in drawn and "NVLink" not in drawn
+    assert "XGMI x1, 48.0 GB/s" in drawn and "NVLink" not in drawn
 
 
 def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:

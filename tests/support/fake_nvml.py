@@ -53,15 +53,15 @@ class FakeGpu:
     # (function, what is asked) -> numbers; and values of fields of the GPU
     answers: dict[tuple[str | int, ...], tuple[int, ...]] = field(default_factory=dict)
     fields: dict[int, int] = field(default_factory=dict)
+    uuid: str = ""  # by the address unless given
 
     @property
     def bus_id(self) -> str:
         domain, _, rest = self.address.upper().partition(":")
         return f"{int(domain, 16):08X}:{rest}"
 
-    @property
-    def uuid(self) -> str:
-        return f"GPU-{self.address.replace(':', '').replace('.', '')}-5a07-4b39"
+    def __post_init__(self) -> None:
+        self.uuid = self.uuid or f"GPU-{self.address.replace(':', '').replace('.', '')}-5a07-4b39"
 
 
 class FakeNvml:
@@ -72,25 +72,25 @@ class FakeNvml:
     def __init__(
         self,
         gpus_: list[FakeGpu],
-        ancestor: Callable[[int, int], int],
+        ancestor: Callable[[int, int], int] = lambda a, b: 10,
         status: Callable[[int, int, int], int] = lambda a, b, what: 0,
     ) -> None:
         self.gpus, self.ancestor, self.status = gpus_, ancestor, status
-        self.calls: set[str] = set()
+        self.calls: list[str] = []
         self.errors: dict[str, int] = {}
         self.missing: set[str] = set()
         self.refused: dict[int, int] = {}  # GPU -> error of its handle
         self.bad_fields: set[int] = set()
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        function = type(self).__dict__.get(f"_{name}")
+        function = getattr(type(self), f"_{name}", None)
         if function is None and any(key[0] == name for gpu in self.gpus for key in gpu.answers):
             return partial(self._answer, name)
         if function is None or name in self.missing:
             raise AttributeError(name)
 
         def call(*args: Any) -> int:
-            self.calls.add(name)
+            self.calls.append(name)
             return int(self.errors.get(name) or function(self, *args) or 0)
 
         return call

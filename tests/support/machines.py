@@ -64,82 +64,28 @@ def socket(a: str, b: str, gbs: float | None = 10.0) -> Link:
     )
 
 
-def two_sockets(
-    model: str,
-    switches: int,
-    each: int,
-    nics: int,
-    generation: int,
-    cores: str,
-    socket_gbs: float | None = 10.0,
-) -> tuple[list[Node], list[Link]]:
-    """Two sockets with `switches` PCIe switches each, `each` GPUs and `nics` NICs behind every one,
-    a root port a switch.
+def dgx1v() -> Topology:
+    """8 x V100 in a hybrid cube mesh; at each of two sockets two PCIe switches, each with a root
+    port above it, and behind it two GPUs and a NIC.
     """
     affinity = ("0-19,40-59", "20-39,60-79")
-    nodes = [cpu(number, cores, affinity[number]) for number in range(2)]
-    links = [socket("cpu0", "cpu1", socket_gbs)]
-    for switch in range(2 * switches):
-        home = switch // switches
+    nodes = [cpu(number, "Intel Xeon E5-2698 v4", affinity[number]) for number in range(2)]
+    links = [socket("cpu0", "cpu1", 6.0)]
+    for switch in range(4):
+        home, bus = switch // 2, switch * 16
         nodes += [
-            plain(f"root{switch}", "root", address=f"0000:{switch * 16:02x}"),
-            plain(f"pci{switch}", "pci", address=f"0000:{switch * 16 + 1:02x}:00.0"),
+            plain(f"root{switch}", "root", address=f"0000:{bus:02x}"),
+            plain(f"pci{switch}", "pci", address=f"0000:{bus + 1:02x}:00.0"),
+            plain(f"nic{switch}", "nic", 0, f"mlx5_{switch}", switch, f"0000:{bus + 12:02x}:00.0"),
         ]
-        links += [
-            pcie_link(f"cpu{home}", f"root{switch}", generation, 16),
-            pcie_link(f"root{switch}", f"pci{switch}", generation, 16),
-        ]
-        for place in range(each):
-            number = switch * each + place
-            nodes.append(gpu(number, model, switch * 16 + 4 + place, affinity[home]))
-            links.append(pcie_link(f"pci{switch}", f"gpu{number}", generation, 16))
-        for place in range(nics):
-            number = switch * nics + place
-            nodes.append(
-                plain(
-                    f"nic{number}",
-                    "nic",
-                    name=f"mlx5_{number}",
-                    index=number,
-                    address=f"0000:{switch * 16 + 12 + place:02x}:00.0",
-                )
-            )
-            links.append(pcie_link(f"pci{switch}", f"nic{number}", generation, 16))
-    return nodes, links
-
-
-def dgx1v() -> Topology:
-    """8 x V100 in a hybrid cube mesh, a switch and a NIC for two GPUs."""
-    nodes, links = two_sockets("Tesla V100-SXM2-16GB", 2, 2, 1, 3, "Intel Xeon E5-2698 v4", 6.0)
+        links += [pcie_link(f"cpu{home}", f"root{switch}", 3, 16)]
+        links += [pcie_link(f"root{switch}", f"pci{switch}", 3, 16)]
+        links += [pcie_link(f"pci{switch}", f"nic{switch}", 3, 16)]
+        for number in (2 * switch, 2 * switch + 1):
+            nodes.append(gpu(number, "Tesla V100-SXM2-16GB", bus + 4 + number % 2, affinity[home]))
+            links.append(pcie_link(f"pci{switch}", f"gpu{number}", 3, 16))
     links += [nvlink_link(f"gpu{a}", f"gpu{b}", 2, count) for (a, b), count in CUBE_MESH.items()]
     return Topology(name="DGX-1V", nodes=tuple(nodes), links=tuple(links), hosts=("dgx",))
-
-
-def hgx_h100() -> Topology:
-    """8 x H100 on an NVSwitch fabric, a switch and a NIC for each."""
-    nodes, links = two_sockets(
-        "NVIDIA H100 80GB HBM3", 4, 1, 1, 5, "Intel Xeon Platinum 8480C", 22.0
-    )
-    nodes += [plain("nvswitch0", "nvswitch", name="NVSwitch"), plain("net0", "net", host=-1)]
-    links += [nvlink_link(f"gpu{number}", "nvswitch0", 4, 18) for number in range(8)]
-    links += [
-        Link(
-            a=f"nic{number}",
-            b="net0",
-            kind="network",
-            raw_gbs=50.0,
-            usable_gbs=48.0,
-            source="400 Gb/s",
-        )
-        for number in range(8)
-    ]
-    return Topology(name="HGX H100", nodes=tuple(nodes), links=tuple(links), hosts=("h100-01",))
-
-
-def p100_pcie() -> Topology:
-    """8 x P100 on PCIe, four a socket, two a switch."""
-    nodes, links = two_sockets("Tesla P100-PCIE-16GB", 2, 2, 0, 3, "Intel Xeon E5-2682 v4", 6.0)
-    return Topology(name="8 x P100, PCIe", nodes=tuple(nodes), links=tuple(links), hosts=("gn5",))
 
 
 def two_hosts(driver: str = "535.54", hosts: int = 2) -> Topology:
@@ -211,106 +157,3 @@ def unknown_rates() -> Topology:
         socket("cpu-1", "cpu9", None),
     )
     return Topology(name="unknown <rates> & such", nodes=nodes, links=links)
-
-
-def nvl(hosts: int = 18) -> Topology:
-    """Hosts of 4 GPUs, each beside a processor by C2C, all on one NVLink switch between the
-    hosts.
-    """
-    nodes: list[Node] = [plain("nvswitch0", "nvswitch", host=-1)]
-    links: list[Link] = []
-    for host in range(hosts):
-        nodes += [
-            cpu(number, "Grace", f"{72 * number}-{72 * number + 71}", host, f"h{host}.")
-            for number in range(2)
-        ]
-        links.append(socket(f"h{host}.cpu0", f"h{host}.cpu1", 32.0))
-        for number in range(4):
-            nodes.append(
-                Node(
-                    id=f"gpu{host * 4 + number}",
-                    kind="gpu",
-                    name="NVIDIA GB200",
-                    index=number,
-                    host=host,
-                )
-            )
-            links.append(
-                Link(
-                    a=f"h{host}.cpu{number // 2}",
-                    b=f"gpu{host * 4 + number}",
-                    kind="c2c",
-                    raw_gbs=450.0,
-                    usable_gbs=360.0,
-                )
-            )
-            links.append(nvlink_link(f"gpu{host * 4 + number}", "nvswitch0", 5, 18))
-    return Topology(
-        name="GB200 NVL72",
-        nodes=tuple(nodes),
-        links=tuple(links),
-        hosts=tuple(f"tray{host:02}" for host in range(hosts)),
-    )
-
-
-def sixteen() -> Topology:
-    """16 GPUs with a link to each of 6 NVSwitches."""
-    nodes, links = two_sockets("Tesla V100-SXM3-32GB", 4, 2, 1, 3, "Intel Xeon Platinum 8168")
-    nodes += [plain(f"nvswitch{number}", "nvswitch", index=number) for number in range(6)]
-    links += [
-        nvlink_link(f"gpu{number}", f"nvswitch{switch}", 2, 1)
-        for number in range(16)
-        for switch in range(6)
-    ]
-    return Topology(
-        name="DGX-2",
-        nodes=tuple(nodes),
-        links=tuple(links),
-        hosts=("dgx2",),
-        notes=("a note that a reader must know",),
-    )
-
-
-def four_sockets() -> Topology:
-    """4 GPUs, each with a processor of its own, every two joined by 4 NVLinks, every two processors
-    linked.
-    """
-    nodes: list[Node] = []
-    links: list[Link] = []
-    for number in range(4):
-        nodes += [
-            cpu(number, "AMD EPYC 7742", f"{16 * number}-{16 * number + 15}"),
-            plain(f"root{number}", "root"),
-            gpu(number, "A100", 3 + number * 16),
-        ]
-        links += [
-            pcie_link(f"cpu{number}", f"root{number}", 4, 16),
-            pcie_link(f"root{number}", f"gpu{number}", 4, 16),
-        ]
-        for other in range(number):
-            links += [
-                socket(f"cpu{other}", f"cpu{number}", 16.0),
-                nvlink_link(f"gpu{other}", f"gpu{number}", 3, 4),
-            ]
-    return Topology(name="four", nodes=tuple(nodes), links=tuple(links))
-
-
-def nested() -> Topology:
-    """Switches below a switch, and devices at every level, of several widths."""
-    nodes = [cpu(0, "Intel Xeon Gold 6248", "0-19"), plain("root0", "root", address="0000:00")]
-    nodes += [
-        plain(f"pci{number}", "pci", address=f"0000:0{number + 1}:00.0") for number in range(3)
-    ]
-    links = [
-        pcie_link("cpu0", "root0", 4, 16),
-        pcie_link("root0", "pci0", 4, 16),
-        pcie_link("pci0", "pci1", 4, 16),
-        pcie_link("pci0", "pci2", 4, 16),
-    ]
-    for number, above in enumerate(("pci0", "pci1", "pci1", "pci1", "pci2", "root0")):
-        nodes.append(gpu(number, "NVIDIA L40S", 32 + number))
-        links.append(pcie_link(above, f"gpu{number}", 4, 16 if number < 4 else 8))
-    for number, above in enumerate(("pci1", "pci1", "pci1", "pci1", "root0")):
-        nodes.append(plain(f"nic{number}", "nic", name=f"mlx5_{number}", index=number))
-        links.append(pcie_link(above, f"nic{number}", 3, 8))
-    return Topology(name="nested", nodes=tuple(nodes), links=tuple(links), hosts=("box",))

@@ -9,7 +9,7 @@ from collbench.machine.discovery.recording import Recording
 
 TITLE = "A virtual machine that hides its PCIe tree, or WSL"
 NEEDS: tuple[Need, ...] = ("gpus",)
-NO_EXPERIMENT = "it costs nothing by itself: collbench topo --infer tells what GPUs share"
+NO_EXPERIMENT = "it costs nothing by itself: what is lost depends on what a library chooses"
 EXPLANATION = """
 Libraries choose rings, channels and NICs by the tree of PCIe: who shares a switch, which socket is
 near. A virtual machine often shows one flat bus and one NUMA node, whatever is below. NCCL then
@@ -22,9 +22,8 @@ The check reads the `hypervisor` flag in `/proc/cpuinfo`, the paths of the GPUs 
 shows NVLinks in virtual machines too, and where all traffic goes over them nothing is lost.
 
 Ask the provider for a file of the real topology, and give it to NCCL by `NCCL_TOPO_FILE` (Azure and
-AWS publish theirs); `collbench topo --from FILE` reads it. `collbench topo --infer` finds which
-GPUs share a path to the host by copies alone and two at once. Under WSL use Linux itself for
-several GPUs.
+AWS publish theirs); `collbench topo --from FILE` reads it. Under WSL use Linux itself for several
+GPUs.
 """
 
 
@@ -45,8 +44,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
                 " switches and sockets GPUs and NICs share is hidden",
                 why="Libraries take all pairs for equal, and may choose rings that cross sockets.",
-                change="NCCL_TOPO_FILE with a file of the provider; collbench topo --infer finds"
-                " which GPUs share a path to the host",
+                change="NCCL_TOPO_FILE with a file of the provider, which knows the real tree",
                 severity="remark",
             )
 

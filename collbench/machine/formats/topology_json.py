@@ -7,33 +7,43 @@ links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from collbench.core.codec import decode, encode
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
 from collbench.machine.formats._build import MAX_NODES
-from collbench.machine.topology.model import P2P, Facts, Link, LinkKind, Node, NodeKind, Topology
+from collbench.machine.topology.model import P2P, Link, Node, Topology
 
 FORMAT, VERSION = "collbench-topology", 1
 _FORMAT_KEY = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
 _MAX_LINKS = 1 << 18
 _MAX_JSON_CHARS = 48 << 20  # of as many nodes and links as are allowed
-# Types of the model's fields that are others in JSON.
-_JSON_TYPES: dict[object, type] = {NodeKind: str, LinkKind: str, float | None: float, Facts: dict}
-_NODE_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Node).items()}
-_LINK_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Link).items()}
-_TOPOLOGY_FIELDS = {"format": str, "version": int, "name": str} | dict.fromkeys(
-    ("hosts", "notes", "nodes", "links", "p2p"), list
-)
-_P2P_FIELDS = {"a": str, "b": str, "what": str, "status": str}
-_JSON_TYPE_NAMES = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number, or null",
-    dict: "an object of strings",
-    list: "a list",
-}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    """What a GPU may do with the memory of another."""
+
+    a: str
+    b: str
+    what: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    """The file. Nodes are decoded apart: their facts are an object."""
+
+    format: str
+    version: int
+    name: str
+    hosts: tuple[str, ...]
+    notes: tuple[str, ...]
+    nodes: tuple[Mapping[str, object], ...]
+    links: tuple[Link, ...]
+    p2p: tuple[_Status, ...]
 
 
 def is_mine(text: str) -> bool:
@@ -41,9 +51,24 @@ def is_mine(text: str) -> bool:
     return text.lstrip().startswith("{") and _FORMAT_KEY.search(text) is not None
 
 
-def encoded(topology: Topology) -> dict[str, object]:
+def encoded(topology: Topology) -> object:
     """What the file has."""
-    return json.loads(write(topology))  # type: ignore[no-any-return]
+    nodes = tuple({**encode(node), "facts": dict(node.facts)} for node in topology.nodes)  # type: ignore[dict-item]
+    return encode(
+        _Document(
+            format=FORMAT,
+            version=VERSION,
+            name=topology.name,
+            hosts=topology.hosts,
+            notes=topology.notes,
+            nodes=nodes,
+            links=topology.links,
+            p2p=tuple(
+                _Status(a=a, b=b, what=what, status=status)
+                for (a, b, what), status in sorted(topology.p2p.items())
+            ),
+        )
+    )
 
 
 def write(topology: Topology) -> str:
@@ -63,23 +88,7 @@ def write(topology: Topology) -> str:
      "p2p": []
     }
     """
-    value = {
-        "format": FORMAT,
-        "version": VERSION,
-        "name": topology.name,
-        "hosts": topology.hosts,
-        "notes": topology.notes,
-        "nodes": [
-            {key: getattr(node, key) for key in _NODE_FIELDS} | {"facts": dict(node.facts)}
-            for node in topology.nodes
-        ],
-        "links": [{key: getattr(link, key) for key in _LINK_FIELDS} for link in topology.links],
-        "p2p": [
-            {"a": a, "b": b, "what": what, "status": status}
-            for (a, b, what), status in sorted(topology.p2p.items())
-        ],
-    }
-    return json.dumps(value, indent=1) + "\n"
+    return json.dumps(encoded(topology), indent=1) + "\n"
 
 
 def read(text: str, name: str) -> Topology:
@@ -89,115 +98,63 @@ def read(text: str, name: str) -> Topology:
     value = parse_json(text, name, _MAX_JSON_CHARS)
     if isinstance(value, dict) and "data" in value:  # as `topo --json` writes it
         value = value["data"]
-    try:
-        return _topology(value)
-    except _WrongError as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
-class _WrongError(Exception):
-    """A value is not what it must be."""
-
-
-def _topology(value: object) -> Topology:
-    fields = _object(value, "", _TOPOLOGY_FIELDS)
-    if fields["format"] != FORMAT or fields["version"] != VERSION:
-        other = f"{fields['format']:.40} {fields['version']!s:.10}"
-        raise _WrongError(f"format and version are {other}, not {FORMAT} {VERSION}")
-    hosts, notes = _strings(fields["hosts"], "hosts"), _strings(fields["notes"], "notes")
+    _check_texts(value, name)
+    document = decode(_Document, value, name)
+    if (document.format, document.version) != (FORMAT, VERSION):
+        other = f"{document.format:.40} {document.version}"
+        raise UsageError(f"{name}: format and version are {other}, not {FORMAT} {VERSION}")
+    for key, most in (("nodes", MAX_NODES), ("links", _MAX_LINKS), ("p2p", _MAX_LINKS)):
+        if len(getattr(document, key)) > most:
+            raise UsageError(f"{name}.{key} has more than {most} entries")
     nodes = tuple(
-        _node(node, f"nodes[{place}]", len(hosts))
-        for place, node in enumerate(_bounded(fields["nodes"], "nodes", MAX_NODES))
+        _node(node, f"{name}.nodes[{place}]", len(document.hosts))
+        for place, node in enumerate(document.nodes)
     )
-    links = tuple(
-        _link(link, f"links[{place}]")
-        for place, link in enumerate(_bounded(fields["links"], "links", _MAX_LINKS))
-    )
+    for place, link in enumerate(document.links):
+        _check_link(link, f"{name}.links[{place}]")
     gpus = {node.id for node in nodes if node.kind == "gpu"}
-    p2p = dict(
-        _p2p(entry, f"p2p[{place}]", gpus)
-        for place, entry in enumerate(_bounded(fields["p2p"], "p2p", _MAX_LINKS))
-    )
-    return Topology(
-        name=fields["name"], nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
-    )
-
-
-def _node(value: object, place: str, hosts: int) -> Node:
-    fields = _object(value, place, _NODE_FIELDS)
-    _check_choice(fields["kind"], f"{place}.kind", get_args(NodeKind))
-    if not -1 <= fields["host"] < hosts:
-        raise _WrongError(f"{place}.host is {fields['host']}, which is none of the {hosts} hosts")
-    strings = _strings(list(fields["facts"].values()), f"{place}.facts")
-    return Node(**{**fields, "facts": tuple(zip(fields["facts"], strings, strict=True))})
-
-
-def _link(value: object, place: str) -> Link:
-    fields = _object(value, place, _LINK_FIELDS)
-    _check_choice(fields["kind"], f"{place}.kind", get_args(LinkKind))
-    for key in ("count", "generation"):
-        if fields[key] < 0:
-            raise _WrongError(f"{place}.{key} is negative")
-    rates = {key: _rate(fields[key], f"{place}.{key}") for key in ("raw_gbs", "usable_gbs")}
-    return Link(**{**fields, **rates})
-
-
-def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str], str]:
-    fields = _object(value, place, _P2P_FIELDS)
-    for end in ("a", "b"):
-        if fields[end] not in gpus:
-            raise _WrongError(
-                f"{place}.{end} is '{fields[end]:.40}', which is no GPU among the nodes"
+    for place, one in enumerate(document.p2p):
+        if not {one.a, one.b} <= gpus or one.what not in P2P:
+            raise UsageError(
+                f"{name}.p2p[{place}] is of {one.a:.40}, {one.b:.40} and {one.what:.40}, not of two"
+                f" GPUs among the nodes and one of {', '.join(P2P)}"
             )
-    _check_choice(fields["what"], f"{place}.what", P2P)
-    return (fields["a"], fields["b"], fields["what"]), fields["status"]
+    return Topology(
+        name=document.name,
+        nodes=nodes,
+        links=document.links,
+        hosts=document.hosts,
+        notes=document.notes,
+        p2p={(one.a, one.b, one.what): one.status for one in document.p2p},
+    )
 
 
-def _check_choice(value: str, place: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise _WrongError(f"{place} is '{value:.40}', not one of {', '.join(choices)}")
+def _check_texts(value: object, place: str) -> None:
+    """Raises UsageError for a text that a terminal must not see."""
+    if isinstance(value, str) and not value.isprintable():
+        raise UsageError(f"{place} holds control characters")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_texts(key, f"a key of {place}")
+            _check_texts(inner, f"{place}.{key}")
+    if isinstance(value, list):
+        for number, inner in enumerate(value):
+            _check_texts(inner, f"{place}[{number}]")
 
 
-# Any: values of JSON, each of the type that `types` names
-def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, Any]:
-    """An object with exactly those keys, each of its type (float: a number or null)."""
-    if not isinstance(value, dict):
-        raise _WrongError(f"{place or 'the file'} is no object")
-    before = f"{place}." if place else ""
-    for key, type_ in types.items():
-        if key not in value:
-            raise _WrongError(f"{before}{key} is missing")
-        member = value[key]
-        fits = (
-            member is None or isinstance(member, int | float)
-            if type_ is float
-            else isinstance(member, type_)
-        )
-        if not fits or isinstance(member, bool):
-            raise _WrongError(f"{before}{key} is not {_JSON_TYPE_NAMES[type_]}")
-        if isinstance(member, str) and not member.isprintable():
-            raise _WrongError(f"{before}{key} holds control characters")
-    unknown = [str(key) for key in value if key not in types]
-    if unknown:
-        raise _WrongError(f"{before}{unknown[0]:.40} is unknown to version {VERSION}")
-    return value
+def _node(value: Mapping[str, object], place: str, hosts: int) -> Node:
+    facts = decode(Mapping[str, str], value.get("facts", {}), f"{place}.facts")  # type: ignore[type-abstract]
+    node = decode(Node, {**value, "facts": []}, place)
+    if not -1 <= node.host < hosts:
+        raise UsageError(f"{place}.host is {node.host}, which is none of the {hosts} hosts")
+    return replace(node, facts=tuple(facts.items()))
 
 
-def _bounded(items: list[object], place: str, most: int) -> list[object]:
-    if len(items) > most:
-        raise _WrongError(f"{place} has more than {most} entries")
-    return items
-
-
-def _strings(items: list[object], place: str) -> tuple[str, ...]:
-    for number, one in enumerate(_bounded(items, place, MAX_NODES)):
-        if not isinstance(one, str) or not one.isprintable():
-            raise _WrongError(f"{place}[{number}] is not a string without control characters")
-    return tuple(map(str, items))
-
-
-def _rate(value: float | None, place: str) -> float | None:
-    # comparing is exact for whole numbers that are too large for a float
-    if value is not None and not 0 < value < 1e9:
-        raise _WrongError(f"{place} is {value!s:.20}, no rate in GB/s")
-    return None if value is None else float(value)
+def _check_link(link: Link, place: str) -> None:
+    for key in ("count", "generation"):
+        if getattr(link, key) < 0:
+            raise UsageError(f"{place}.{key} is negative")
+    for key in ("raw_gbs", "usable_gbs"):
+        rate: float | None = getattr(link, key)
+        if rate is not None and not 0 < rate < 1e9:
+            raise UsageError(f"{place}.{key} is {rate:g}, no rate in GB/s")

@@ -50,9 +50,7 @@ from collbench.machine.topology.profile_table import ProfileTable
 
 _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "xgmi", "c2c", "socket", "p2p")
 _PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?", re.ASCII)
-_PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?", re.ASCII)
-_ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})", re.ASCII)
-_CPU_PAIR = re.compile(r"(gpu\d{1,4})-(cpu\d{1,4})(?:x([1-9]\d?))?", re.ASCII)
+_PAIR = re.compile(r"(gpu|cpu|)(\d{1,4})-(gpu|cpu|)(\d{1,4})(?:x([1-9]\d?))?", re.ASCII)
 _MAY_HOLD = {
     "cpu": ("root", "pci", "gpu", "nic"),
     "root": ("pci", "gpu", "nic"),
@@ -132,8 +130,7 @@ def _host(tables: dict[str, ProfileTable]) -> Topology:
     cpus = sorted({link.b for link in tree if link.b.startswith("cpu")}, key=_parts)
     links = [
         *tree,
-        *_direct(nvlink, count),
-        *_to_cpus(nvlink, count, cpus),
+        *_nvlinks(nvlink, count, cpus),
         *_xgmi(tables["xgmi"], count, gpu.text("gfx") if is_amd else ""),
         *_stated(tables, count, cpus),
     ]
@@ -263,8 +260,8 @@ def _tree(table: ProfileTable, gpus: int) -> Iterator[Link]:
         yield rates.pcie_link(name, here.parent, here.generation, here.lanes, note)
 
 
-def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
-    """NVLinks from GPU to GPU."""
+def _nvlinks(table: ProfileTable, gpus: int, cpus: list[str]) -> Iterator[Link]:
+    """NVLinks from GPUs to GPUs and CPUs."""
     table.only(
         "generation", "pairs", "switch_links", "switch_name", "joins_hosts", "cpu_pairs", "source"
     )
@@ -275,20 +272,10 @@ def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
         raise UsageError(f"{table.where} must have either pairs or switch_links")
     for a, b, links in _pairs(table, gpus):
         yield rates.nvlink_link(a, b, generation, links)
-
-
-def _to_cpus(table: ProfileTable, gpus: int, cpus: list[str]) -> Iterator[Link]:
-    """NVLinks from GPUs to CPUs."""
-    for text in " ".join(table.texts("cpu_pairs", ())).split():
-        match = _CPU_PAIR.fullmatch(text)
-        if match is None or _parts(match[1])[1] >= gpus or match[2] not in cpus:
-            raise UsageError(
-                f"{table.where} cpu_pairs: '{text}' does not join one of {gpus} GPUs and a CPU of"
-                " the tree",
-                "write gpu0-cpu0, or gpu0-cpu0x2 for two links",
-            )
-        generation = table.whole("generation", 1, 5)
-        yield rates.nvlink_link(match[1], match[2], generation, int(match[3] or 1))
+    for a, b, links in _pairs(table, gpus, "cpu_pairs", ("gpu", "cpu")):
+        if b not in cpus:
+            raise UsageError(f"{table.where} cpu_pairs: {b} is no CPU of the tree")
+        yield rates.nvlink_link(a, b, generation, links)
 
 
 def _xgmi(table: ProfileTable, gpus: int, gfx: str) -> Iterator[Link]:
@@ -305,24 +292,31 @@ def _xgmi(table: ProfileTable, gpus: int, gfx: str) -> Iterator[Link]:
         yield rates.xgmi_link(one, other, gfx, links)
 
 
-def _pairs(table: ProfileTable, gpus: int) -> Iterator[tuple[str, str, int]]:
-    """Pairs of GPUs, and how many links they have."""
-    seen = set()
-    for text in " ".join(table.texts("pairs", ())).split():
+def _pairs(
+    table: ProfileTable, gpus: int, key: str = "pairs", kinds: tuple[str, str] = ("gpu", "gpu")
+) -> Iterator[tuple[str, str, int]]:
+    """Pairs of nodes, and how many links they have. A number alone is a GPU's."""
+    seen: set[frozenset[str]] = set()
+    for text in " ".join(table.texts(key, ())).split():
         match = _PAIR.fullmatch(text)
-        if match is None:
+        ends = (
+            [(match[1] or "gpu", int(match[2])), (match[3] or "gpu", int(match[4]))]
+            if match
+            else []
+        )
+        pair = frozenset(f"{kind}{number}" for kind, number in ends)
+        is_there = all(kind == "cpu" or number < gpus for kind, number in ends)
+        if not match or tuple(kind for kind, _ in ends) != kinds or len(pair) < 2 or not is_there:
             raise UsageError(
-                f"{table.where} pairs: '{text}' is no pair of GPUs",
-                "write 0-1, or 0-1x2 for two links",
+                f"{table.where} {key}: '{text}' does not join a {kinds[0]} and a {kinds[1]} of a"
+                f" machine with {gpus} GPUs",
+                "write 0-1 for two GPUs, 0-1x2 for two links of theirs, or gpu0-cpu0",
             )
-        pair = tuple(sorted((int(match[1]), int(match[2]))))
-        if pair[0] == pair[1] or pair[1] >= gpus or pair in seen:
-            raise UsageError(
-                f"{table.where} pairs: '{text}' "
-                + ("comes twice" if pair in seen else f"does not join two of {gpus} GPUs")
-            )
+        if pair in seen:
+            raise UsageError(f"{table.where} {key}: '{text}' comes twice")
         seen.add(pair)
-        yield f"gpu{pair[0]}", f"gpu{pair[1]}", int(match[3] or 1)
+        (a, first), (b, last) = sorted(ends) if kinds == ("gpu", "gpu") else ends
+        yield f"{a}{first}", f"{b}{last}", int(match[5] or 1)
 
 
 def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iterator[Link]:
@@ -343,23 +337,15 @@ def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iter
                 cpu.whole("model", -1, 1 << 16, -1),
             )
             usable, source = known if known else (None, source)
-        mesh = [f"{a}-{b}" for a, b in combinations(cpus, 2)]
-        for text in mesh if table.truth("mesh") else table.texts("pairs"):
-            match = _ENDS.fullmatch(text)
-            if (
-                match is None
-                or tuple(_parts(end)[0] for end in match.groups()) != ends
-                or match[1] == match[2]
-            ):
-                raise UsageError(
-                    f"{table.where} pairs: '{text}' does not join a {ends[0]} and a {ends[1]}",
-                    f"write {ends[0]}0-{ends[1]}1",
-                )
-            if ends[0] == "gpu" and _parts(match[1])[1] >= gpus:
-                raise UsageError(f"{table.where} pairs: {match[1]} is not one of {gpus} GPUs")
+        if table.truth("mesh"):
+            pairs = [(a, b, 1) for a, b in combinations(cpus, 2)]
+        else:
+            table.texts("pairs")  # it must have them
+            pairs = list(_pairs(table, gpus, kinds=ends))
+        for a, b, _ in pairs:
             yield Link(
-                a=match[1],
-                b=match[2],
+                a=a,
+                b=b,
                 kind="c2c" if kind == "c2c" else "socket",
                 raw_gbs=raw,
                 usable_gbs=usable,

@@ -8,20 +8,18 @@ way is that of the nearest class, then the highest rate, then the fewest hops.
 """
 
 import heapq
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Literal, get_args
 
 from collbench.machine.topology.model import GPU_LINKS, Link, Topology
-from collbench.machine.topology.unnamed import FACT, is_unnamed
+from collbench.machine.topology.unnamed import is_unnamed
 
 PathClass = Literal[
     "LOC", "NVL", "XGMI", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"
 ]
-# Hosts of a cluster, each a topology of its own, whose ways are kept.
-_MOST_KEPT = 1024
+_MOST_KEPT = 8192  # nodes whose ways are kept
 GPU_CLASSES = ("NVL", "XGMI", "NVB")  # over NVLinks or xGMI alone
 CLASS_ORDER: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
 
@@ -85,25 +83,7 @@ def path(topology: Topology, a: str, b: str) -> Path:
     >>> path(two, "gpu0", "gpu1").label, path(two, "gpu1", "gpu0").usable_gbs
     ('NV4', 80.0)
     """
-    like = _like(topology)
-    if a == b or not (a in like or b in like):
-        return _paths_from(topology, a)[b]
-    # the ways of GPUs and NICs that are linked alike differ by their names alone
-    first = like.get(a, (a,))
-    second = like.get(b, (b,))
-    start, end = first[0], second[0] if first is not second else second[1]
-    way = _paths_from(topology, start)[end]
-    if (start, end) == (a, b):
-        return way
-    nodes = (a, *way.nodes[1:-1], b) if way.nodes else ()
-    return Path(
-        a=a,
-        b=b,
-        nodes=nodes,
-        links=_ends_of(topology, way.links, nodes),
-        kind=way.kind,
-        is_sure=way.is_sure,
-    )
+    return _paths_from(topology, a)[b]
 
 
 def joined(topology: Topology, one: Path, other: Path) -> Path:
@@ -115,107 +95,17 @@ def joined(topology: Topology, one: Path, other: Path) -> Path:
     return Path(a=one.a, b=other.a, nodes=nodes, links=links, kind=_class(topology, nodes, links))
 
 
-def like(topology: Topology, name: str) -> str:
-    """A GPU or NIC that stands for this one: the ways from both to any third node are alike."""
-    return _like(topology).get(name, (name,))[0]
-
-
 def path_to_cpu(topology: Topology, gpu: str) -> Path | None:
     """The best way from a GPU to the CPU that is nearest; None if there is none."""
     ways = [way for cpu in topology.of_kind("cpu") if (way := path(topology, gpu, cpu.id)).links]
     return min(ways, key=Path.order, default=None)
 
 
-def _ends_of(
-    topology: Topology, links: tuple[Link, ...], nodes: tuple[str, ...]
-) -> tuple[Link, ...]:
-    """The links of a way between other ends: the first and the last are of those."""
-    if not links:
-        return ()
-    first = _between(topology, nodes[0], nodes[1], links[0])
-    return (
-        (first,)
-        if len(links) == 1
-        else (first, *links[1:-1], _between(topology, nodes[-1], nodes[-2], links[-1]))
-    )
-
-
-def _between(topology: Topology, end: str, inner: str, like: Link) -> Link:
-    """The link of an end to an inner node that is as good as another one."""
-    return next(
-        link
-        for link in topology.links_of[end]
-        if link.other(end) == inner and _quality(link) == _quality(like)
-    )
-
-
-def _quality(link: Link) -> tuple[object, ...]:
-    return link.kind, link.count, link.generation, link.raw_gbs, link.usable_gbs, link.note
-
-
 @lru_cache(maxsize=_MOST_KEPT)
-def _like(topology: Topology) -> dict[str, tuple[str, ...]]:
-    """GPUs and NICs that have the same links to the same nodes, each with all that are like it, in
-    their order: what is true of the way from one is true of the others. None where a way may go on
-    through it, or where its address makes a difference.
-    """
-    groups: dict[object, list[str]] = {}
-    devices = Counter(
-        (node.host, node.address.rpartition(".")[0]) for node in topology.nodes if node.address
-    )
-    for node in topology.of_kind("gpu", "nic"):
-        links = topology.links_of[node.id]
-        ends = [topology.by_id[link.other(node.id)].kind for link in links]
-        if "gpu" in ends or devices[node.host, node.address.rpartition(".")[0]] > 1:
-            continue
-        if node.kind == "nic" and len(links) > 1:
-            continue
-        key = (
-            node.kind,
-            node.host,
-            node.fact(FACT),
-            frozenset(Counter((link.other(node.id), *_quality(link)) for link in links).items()),
-        )
-        groups.setdefault(key, []).append(node.id)
-    alike = [tuple(names) for names in groups.values() if len(names) > 1]
-    return {name: names for names in alike for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class _Edges:
-    """The links of a node: to other CPUs, and all others; each with the far end."""
-
-    sockets: tuple[tuple[str, Link], ...]
-    others: tuple[tuple[str, Link], ...]
-
-
-@lru_cache(maxsize=_MOST_KEPT)
-def _edges(topology: Topology) -> tuple[dict[str, _Edges], bool]:
-    """Links by node; whether every two CPUs of each host are linked alike, so that no way is better
-    for passing a third one.
-    """
-    edges = {
-        name: _Edges(
-            tuple((link.other(name), link) for link in links if link.kind == "socket"),
-            tuple((link.other(name), link) for link in links if link.kind != "socket"),
-        )
-        for name, links in topology.links_of.items()
-    }
-    cpus = Counter(node.host for node in topology.of_kind("cpu"))
-    is_mesh = all(
-        len({there for there, _ in edges[node.id].sockets}) == cpus[node.host] - 1
-        for node in topology.of_kind("cpu")
-    )
-    rates = {link.usable_gbs for link in topology.links if link.kind == "socket"}
-    return edges, is_mesh and len(rates) < 2
-
-
-@lru_cache(maxsize=8 * _MOST_KEPT)
 def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
     """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a
     further hop can better.
     """
-    edges, is_mesh = _edges(topology)
     best: dict[str, Path] = _Ways(start)
     best[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
     orders: dict[str, tuple[int, float, int, tuple[str, ...]]] = {}
@@ -227,14 +117,16 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
         if here in done or nodes != best[here].nodes:
             continue
         done.add(here)
-        way, own = best[here], edges[here]
-        is_over = is_mesh and bool(way.links) and way.links[-1].kind == "socket"
-        for there, link in own.others if is_over else (*own.sockets, *own.others):
-            if there in done or not _may_pass(topology, way, link):
+        way = best[here]
+        for link in topology.links_of[here]:
+            there, rate = link.other(here), max(slowest, -(link.usable_gbs or 0.0))
+            # no class is nearer than that of the way so far: most links end here
+            least = CLASS_ORDER[way.kind], rate, len(nodes)
+            is_worse = there in orders and least > orders[there][:3]
+            if there in done or is_worse or not _may_pass(topology, way, link):
                 continue
             links, passed = (*way.links, link), (*nodes, there)
             kind = _class(topology, passed, links)
-            rate = max(slowest, -(link.usable_gbs or 0.0))
             order = CLASS_ORDER[kind], rate, len(links), passed  # as Path.order
             if there not in orders or order < orders[there]:
                 best[there] = Path(a=start, b=there, nodes=passed, links=links, kind=kind)

@@ -12,14 +12,14 @@ many of these as NICs that a host has, each of which leaves the hosts by NICs of
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import combinations, groupby, pairwise, product
+from itertools import combinations, groupby, pairwise, permutations
 
 from collbench.core.errors import UsageError
 from collbench.machine.topology.hosts import equal_hosts, nodes_of, part
 from collbench.machine.topology.model import GPU_LINKS, Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
 from collbench.machine.topology.parts import by_parts
-from collbench.machine.topology.paths import CLASS_ORDER, Path, like, path
+from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 
 WayOf = Callable[[str, str], Path]
 _MOST_AT_ONCE = 256  # ranks of which every pair is looked at, where they are on several hosts
@@ -139,7 +139,7 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
     if n > _MOST_AT_ONCE and len(set(hosts)) > 1:
         return _tour_by_host(topology, names, hosts)
     costs = _costs(topology, names)
-    if len({costs[a][b] for a, b in combinations(range(n), 2)}) == 1:
+    if len({costs[a][b] for a, b in combinations(range(n), 2)}) < 2:
         return tuple(range(n))
     bound = _bound(costs, is_closed=is_closed)
     order, cost = _nearest(costs, is_closed=is_closed)
@@ -239,20 +239,14 @@ def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     A GPU in a narrower slot is as slow wherever it stands in a ring: widths of PCIe do not count.
     """
     n = len(names)
-    stands = [like(topology, name) for name in names]
-    pairs: dict[tuple[str, str], tuple[int, float]] = {}
-    for a, b in product(range(n), repeat=2):
-        pair = stands[a], stands[b]
-        if a != b and pair not in pairs:
-            way = path(topology, names[a], names[b])
-            rate = -(way.usable_gbs or 0.0) if way.kind in _DIRECT else 0.0
-            pairs[pair] = CLASS_ORDER[way.kind], rate
-    levels = sorted(set(pairs.values()))
-    price = {level: (n + 1) ** place for place, level in enumerate(levels)}
-    both = {(a, b): price[min(key, pairs[b, a])] for (a, b), key in pairs.items()}
+    pairs: dict[tuple[int, int], tuple[int, float]] = {}
+    for a, b in permutations(range(n), 2):
+        way = path(topology, names[a], names[b])
+        rate = -(way.usable_gbs or 0.0) if way.kind in _DIRECT else 0.0
+        pairs[a, b] = CLASS_ORDER[way.kind], rate
+    price = {level: (n + 1) ** place for place, level in enumerate(sorted(set(pairs.values())))}
     return [
-        [0 if a == b else both[one, other] for b, other in enumerate(stands)]
-        for a, one in enumerate(stands)
+        [0 if a == b else price[min(pairs[a, b], pairs[b, a])] for b in range(n)] for a in range(n)
     ]
 
 

@@ -2,16 +2,16 @@
 colours of their kinds, a legend with rates.
 
 Pure: the same topology gives the same bytes. Hosts that are equal are drawn once. Nothing in it but
-shapes and text: no script, no style sheet, no link.
+shapes and text on white: no script, no style sheet, no link.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from collbench.core.web.svg import (
     FAINT,
     FONT,
-    INK,
     Rect,
+    arc,
     box,
     clean,
     fitted,
@@ -21,20 +21,12 @@ from collbench.core.web.svg import (
     text_at,
     width_of,
 )
-from collbench.machine.topology.model import Link, Node, Topology
-from collbench.machine.views import drawing_links
-from collbench.machine.views.drawing_layout import BAR_H, Bar, HostLayout, lay_out
-from collbench.machine.views.labels import (
-    Alike,
-    alike,
-    between,
-    gpus_text,
-    labels,
-    link_text,
-    rate_text,
-)
+from collbench.machine.topology.model import GPU_LINKS, Link, Node, Topology
+from collbench.machine.views.drawing_layout import HostLayout, lay_out
+from collbench.machine.views.labels import Alike, alike, between, gpus_text, labels, link_text
 
 _EDGE = 28.0  # of white around the drawing
+_INSIDE = 16.0  # between a host's frame and its parts
 _LEAST_W = 560.0
 _FILL = {
     "cpu": ("#e7f0fa", "#1864ab"),
@@ -44,9 +36,21 @@ _FILL = {
     "nic": ("#f8f0fc", "#862e9c"),
     "nvswitch": ("#d3f9d8", "#2b8a3e"),
 }
-_TITLE_SIZE, _TEXT_SIZE, _NAME_SIZE, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
-_SWITCH_H = 40.0  # of the bundles' room above the NVSwitch bar
+_FRAME = "#ced4da"
+# of the kinds of links, from near to far
+_COLOURS = {
+    "nvlink": "#2f9e44",
+    "xgmi": "#e03131",
+    "c2c": "#0b9a9a",
+    "pcie": "#868e96",  # of unknown generation
+    "socket": "#d9480f",
+    "network": "#862e9c",
+}
+# of PCIe by rate, the fastest first: colour and dash
+_PCIE_COLOURS = (("#1864ab", ""), ("#4dabf7", ""), ("#7048e8", "6 3"), ("#a61e4d", "6 3"))
+_TITLE_SIZE, _TEXT_SIZE, _NAME_SIZE, _SMALL = 20.0, 13.0, 12.0, 10.0  # sizes of text
 _ROW_H = 20.0  # of the legend
+_BRIDGES = {"pci": "PCIe switch", "root": "host bridge"}
 
 
 def svg(topology: Topology) -> str:
@@ -59,51 +63,39 @@ def svg(topology: Topology) -> str:
     '<svg class="collbench" xmlns="http://www.w3.org/2000/svg"'
     """
     groups = alike(topology)
-    panels = [_Panel(group) for group in groups]
-    links = [link for panel in panels for link in panel.drawn]
-    legend = _legend_entries(panels)
-    wide = max(_LEAST_W, *(panel.width for panel in panels))
+    layouts = [lay_out(group.part) for group in groups]
+    wide = max(_LEAST_W, *(layout.width + 2 * _INSIDE for layout in layouts))
     name = topology.name or topology.hosts[0] or "machine"
-    shapes: list[str] = [
-        text_at(
-            _EDGE,
-            _EDGE + _TITLE_SIZE,
-            fitted(name, wide, _TITLE_SIZE, is_bold=True),
-            _TITLE_SIZE,
-            anchor="start",
-            is_bold=True,
-        )
-    ]
-    y = _EDGE + _TITLE_SIZE + 8
-    for group, panel in zip(groups, panels, strict=True):
+    links = [link for pair in zip(groups, layouts, strict=True) for link in _explained(*pair)]
+    colours = _Colours(links)
+    y = _EDGE + _TITLE_SIZE
+    title = fitted(name, wide, _TITLE_SIZE, is_bold=True)
+    shapes = [text_at(_EDGE, y, title, _TITLE_SIZE, anchor="start", is_bold=True)]
+    y += 8
+    for group, layout in zip(groups, layouts, strict=True):
         for text in folded(_caption(group, topology), wide, _TEXT_SIZE):
             y += 18
-            shapes.append(text_at(_EDGE, y, text, _TEXT_SIZE, anchor="start", colour=FAINT))
-        y += 20
-        colours = drawing_links.Colours(links)
-        shapes.append(
-            f'<g transform="translate({number(_EDGE + (wide - panel.width) / 2)} {number(y)})">'
-        )
-        shapes += [*panel.shapes(colours), "</g>"]
-        y += panel.height + 10
+            shapes.append(_words(y, text))
+        frame = Rect(x=_EDGE, y=y + 10, w=wide, h=layout.height + 2 * _INSIDE)
+        x = frame.x + (wide - layout.width) / 2
+        shapes += [
+            box(frame, "#ffffff", _FRAME),
+            f'<g transform="translate({number(x)} {number(frame.y + _INSIDE)})">',
+            *_host(group.part, layout, colours),
+            "</g>",
+        ]
+        y = frame.bottom + 10
     for text in between(topology, groups):
         y += 18
-        shapes.append(
-            text_at(
-                _EDGE, y, fitted(text, wide, _TEXT_SIZE), _TEXT_SIZE, anchor="start", colour=FAINT
-            )
-        )
-    y += 14
-    left_out = _left_out(
-        sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels)
-    )
-    if any(node.fact("hidden") for node in topology.nodes):
-        left_out.append("Dashed: not in the source, made up from the classes that it tells.")
-    below, height = _legend(
-        legend, drawing_links.Colours(links), y, wide, [*left_out, *topology.notes]
-    )
-    shapes += below
-    return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
+        shapes.append(_words(y, fitted(text, wide, _TEXT_SIZE)))
+    notes = [*_left_out(groups, layouts), *topology.notes]
+    below, y = _legend(links, colours, y + 22, wide, notes)
+    return _document(name, gpus_text(topology), [*shapes, *below], wide + 2 * _EDGE, y + _EDGE)
+
+
+def _words(y: float, text: str) -> str:
+    """A line of text at the left edge."""
+    return text_at(_EDGE, y, text, _TEXT_SIZE, anchor="start", colour=FAINT)
 
 
 def _caption(group: Alike, topology: Topology) -> str:
@@ -133,216 +125,131 @@ def _document(name: str, what: str, shapes: Sequence[str], wide: float, high: fl
     return "\n".join([head, *about, *shapes, "</svg>"]) + "\n"
 
 
-class _Panel:
-    """One host: its layout, and what was drawn of it."""
+class _Colours:
+    """A colour and a dash for each kind of link, of PCIe for each speed."""
 
-    def __init__(self, group: Alike) -> None:
-        self.one = group.part
-        pairs = {
-            (link.a, link.b): link.count
-            for link in self.one.links
-            if drawing_links.is_between_gpus(self.one, link)
+    def __init__(self, links: Sequence[Link]) -> None:
+        pcie = [link for link in links if link.kind == "pcie" and link.generation]
+        pcie.sort(key=lambda link: -(link.usable_gbs or 0))
+        speeds = dict.fromkeys((link.generation, link.count) for link in pcie)
+        self._pcie = {
+            speed: _PCIE_COLOURS[place % len(_PCIE_COLOURS)] for place, speed in enumerate(speeds)
         }
-        self._layout: HostLayout = lay_out(self.one, pairs)
-        self._above = drawing_links.socket_room(self.one)
-        self._has_switch = bool(drawing_links.switch_bundles(self.one))
-        self._labels = labels(self.one)
-        self.width = self._layout.width
-        self.height = (
-            self._above + self._layout.height + (_SWITCH_H + BAR_H if self._has_switch else 0)
-        )
-        self.drawn = tuple(self._drawn())
-        self.links_left = self._links_left()
-        self.switches_left = sum(
-            node.id not in self._layout.places for node in self.one.of_kind("pci")
-        )
 
-    def _drawn(self) -> Iterator[Link]:
-        """The links that the legend explains: those with a line, and those to the network."""
-        yield from (link for link, bar in self._layout.feeds.values() if bar)
-        yield from _above_links(self._layout.bars)
-        yield from drawing_links.cpu_links(self.one, self._layout)
-        yield from drawing_links.switch_bundles(self.one).values()
-        yield from (
-            link
-            for link in self.one.links
-            if link.kind in ("socket", "network") or drawing_links.is_between_gpus(self.one, link)
-        )
+    def of(self, link: Link) -> tuple[str, str]:
+        """Colour and dash."""
+        if link.kind == "pcie":
+            return self._pcie.get((link.generation, link.count), (_COLOURS["pcie"], "4 3"))
+        return _COLOURS[link.kind], ""
 
-    def _links_left(self) -> int:
-        """The number of links without a line, such as a second way of a GPU to its CPU."""
-        places = self._layout.places
-        pcie = [
-            link
-            for link in self.one.links
-            if link.kind in ("pcie", "c2c") and {link.a, link.b} <= places.keys()
-        ]
-        drawn = {frozenset((name, bar)) for name, (_, bar) in self._layout.feeds.items()} | set(
-            _above_pairs(self._layout.bars)
-        )
-        further = drawing_links.cpu_links(self.one, self._layout)
-        pcie = [link for link in pcie if not any(link is one for one in further)]
-        return sum(frozenset((link.a, link.b)) not in drawn for link in pcie)
 
-    def shapes(self, colours: drawing_links.Colours) -> Iterator[str]:
-        """Links first, boxes over them."""
-        yield f'<g transform="translate(0 {number(self._above)})">'
-        yield from drawing_links.sockets(self.one, self._layout)
-        yield from drawing_links.from_above(self._layout, colours)
-        yield from drawing_links.to_cpus(self.one, self._layout, colours)
-        yield from drawing_links.mesh(self.one, self._layout)
-        if self._has_switch:
-            bar = Rect(x=0, y=self._layout.height + _SWITCH_H, w=self._layout.width, h=BAR_H)
-            yield from drawing_links.to_switch(self.one, self._layout, bar)
-            is_made_up = any(node.fact("hidden") for node in self.one.of_kind("nvswitch"))
-            yield from self._bar(bar, "nvswitch", self._switch_text(), "", is_made_up)
-        for name, rect in self._layout.places.items():
-            yield from self._box(self.one.by_id[name], rect)
-        yield "</g>"
-
-    def _switch_text(self) -> str:
-        switches = self.one.of_kind("nvswitch")
-        text = (
-            (switches[0].name or "NVSwitch")
-            if len(switches) == 1
-            else f"{len(switches)} NVSwitches"
-        )
-        return f"{text}, shared by the hosts" if any(node.host < 0 for node in switches) else text
-
-    def _box(self, node: Node, rect: Rect) -> Iterator[str]:
-        label = self._labels[node.id]
-        if node.kind in ("gpu", "nic"):
-            yield box(rect, *_FILL[node.kind])
-            room = rect.w - 4
-            below = self._gpu_text(node) if node.kind == "gpu" else node.name
-            if width_of(below, _SMALL) > room and node.kind == "nic":
-                below = below.split()[0]
-            middle = rect.y + rect.h / 2
-            yield _name(rect.middle, middle + (-2 if below else 5), label, room)
-            if below:
-                yield text_at(
-                    rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT
-                )
-            return
-        if node.kind == "cpu":
-            parts = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
-            text = ", ".join(part for part in parts if part)
-            is_fitting = width_of(text, _SMALL) <= rect.w - 16 or not node.name
-            shown = text if is_fitting else node.name
-            yield from self._bar(rect, "cpu", label, shown, bool(node.fact("hidden")))
+def _host(one: Topology, layout: HostLayout, colours: _Colours) -> Iterator[str]:
+    """The lines of a host, the boxes over them, and the counts of bonded links over all."""
+    for at in layout.lines:
+        colour, dash = colours.of(at.link)
+        if at.bend:
+            yield arc(at.start, at.end, at.bend, colour)
         else:
-            name = "PCIe switch" if node.kind == "pci" else "host bridge"
-            yield from self._bar(rect, node.kind, name, node.address, bool(node.fact("hidden")))
-
-    def _gpu_text(self, node: Node) -> str:
-        """Under a GPU's number: its model if the host has several, else where it is."""
-        is_one_model = len({gpu.name for gpu in self.one.gpus}) == 1
-        if is_one_model:
-            return node.address.removeprefix("0000:")
-        return node.name.removeprefix("NVIDIA ")
-
-    def _bar(
-        self, rect: Rect, kind: str, label: str, description: str, is_made_up: bool
-    ) -> Iterator[str]:
-        """A wide box: its name, and beside it or below it what it is, as far as there is room. What
-        no source names, but what its classes imply, is dashed.
-        """
-        yield box(rect, *_FILL[kind], dash="5 3" if is_made_up else "")
-        room = rect.w - 16
-        beside = room - width_of(f"{label}  ", _NAME_SIZE, is_bold=True)
-        if description and width_of(description, _SMALL + 1) > beside:
-            yield _name(rect.middle, rect.y + 15, label, room + 6)
-            yield text_at(
-                rect.middle, rect.y + 28, fitted(description, room, _SMALL), _SMALL, colour=FAINT
-            )
-        elif description:
-            text = (
-                f'<tspan font-weight="bold">{clean(label)}</tspan><tspan dx="8"'
-                f' font-size="{number(_SMALL + 1)}" fill="{FAINT}">{clean(description)}</tspan>'
-            )
-            yield (
-                f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}"'
-                f' font-size="{number(_NAME_SIZE)}" text-anchor="middle" fill="{INK}">{text}</text>'
-            )
-        else:
-            yield _name(rect.middle, rect.y + rect.h / 2 + 5, label, room + 6)
+            yield line([at.start, at.end], colour, 2, dash)
+    if layout.switch is not None:
+        switches = one.of_kind("nvswitch")
+        yield from _box(layout.switch, switches[0], _switch_text(switches), "")
+    names, is_one_model = labels(one), len({gpu.name for gpu in one.gpus}) == 1
+    for name, rect in layout.places.items():
+        node = one.by_id[name]
+        label = _BRIDGES.get(node.kind, names[name])
+        yield from _box(rect, node, label, _detail(node, rect.w - 4, is_one_model))
+    for at in layout.lines:
+        if at.link.kind in GPU_LINKS and at.link.count != 1:
+            (x, y), colour = at.middle, _COLOURS[at.link.kind]
+            count = f"x{at.link.count or '?'}"
+            yield text_at(x, y + 4, count, 11, has_halo=True, colour=colour, is_bold=True)
 
 
-def _name(x: float, y: float, label: str, room: float) -> str:
-    """The name of a box, in bold letters."""
-    size = _NAME_SIZE - 1
-    return text_at(x, y, fitted(label, room, size, is_bold=True), size, is_bold=True)
+def _box(rect: Rect, node: Node, label: str, detail: str) -> Iterator[str]:
+    """A box with its name and below it what it is, as far as there is room. What no source names,
+    but what its classes imply, is dashed.
+    """
+    fill, edge = _FILL[node.kind]
+    yield box(rect, fill, edge, dash="5 3" if node.fact("hidden") else "")
+    y = rect.y + rect.h / 2 + (-1 if detail else 4)
+    name = fitted(label, rect.w - 4, _NAME_SIZE, is_bold=True)
+    yield text_at(rect.middle, y, name, _NAME_SIZE, is_bold=True)
+    if detail:
+        text = fitted(detail, rect.w - 4, _SMALL)
+        yield text_at(rect.middle, y + 12, text, _SMALL, colour=FAINT)
 
 
-def _above_links(bars: Sequence[Bar]) -> Iterator[Link]:
-    for bar in bars:
-        if bar.above is not None:
-            yield bar.above
-        yield from _above_links(bar.bars)
+def _detail(node: Node, room: float, is_one_model: bool) -> str:
+    """What stands below a name: of a GPU where it is, its model if the host has several."""
+    if node.kind == "gpu":
+        model = node.name.removeprefix("NVIDIA ")
+        return node.address.removeprefix("0000:") if is_one_model else model
+    whole = node.name
+    if node.kind == "cpu" and node.affinity:
+        whole = ", ".join(part for part in (node.name, f"CPUs {node.affinity}") if part)
+    if node.kind in _BRIDGES:
+        return node.address
+    if width_of(whole, _SMALL) <= room or not node.name:
+        return whole
+    return node.name if node.kind == "cpu" else node.name.split()[0]
 
 
-def _above_pairs(bars: Sequence[Bar]) -> Iterator[frozenset[str]]:
-    for bar in bars:
-        yield from (frozenset((bar.node, inner.node)) for inner in bar.bars)
-        yield from _above_pairs(bar.bars)
+def _switch_text(switches: Sequence[Node]) -> str:
+    one = switches[0].name or "NVSwitch"
+    text = one if len(switches) == 1 else f"{len(switches)} NVSwitches"
+    return f"{text}, shared by the hosts" if any(node.host < 0 for node in switches) else text
 
 
-def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
-    """One entry for each kind, generation, width and rate of link that is drawn, near to far."""
-    order = ("nvlink", "xgmi", "c2c", "pcie", "socket", "network")
-    entries: dict[str, Link] = {}
-    drawn = [(link, panel.one) for panel in panels for link in panel.drawn]
-    for link, one in sorted(
-        drawn, key=lambda pair: (order.index(pair[0].kind), -(pair[0].usable_gbs or 0.0))
-    ):
-        entries.setdefault(_meaning(one, link), link)
-    return [(link, text) for text, link in entries.items()]
+def _explained(group: Alike, layout: HostLayout) -> list[Link]:
+    """The links that the legend explains: those with a line, and those to the network."""
+    network = [link for link in group.part.links if link.kind == "network"]
+    return [*(at.link for at in layout.lines), *network]
 
 
-def _meaning(topology: Topology, link: Link) -> str:
-    if drawing_links.is_between_gpus(topology, link) and drawing_links.is_few(link):
-        one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
-        name = "XGMI" if link.kind == "xgmi" else f"NVLink {link.generation or '?'}"
-        if one[0].isdigit():
-            return f"one {name}, {one} GB/s"
-        return f"one {name.removesuffix(' ?')}, rate unknown"
-    if link.kind == "socket" and drawing_links.has_all_sockets(topology):
-        return f"{link_text(link)}, every two CPUs"
-    return link_text(link).replace("network,", "NIC to the network,")
-
-
-def _left_out(links: int, switches: int) -> list[str]:
-    """What the drawing does not show of the topology."""
+def _left_out(groups: Sequence[Alike], layouts: Sequence[HostLayout]) -> list[str]:
+    """What the drawing does not show of the topology, and what it has that the source has not."""
+    links = switches = 0
+    for group, layout in zip(groups, layouts, strict=True):
+        drawn = {id(at.link) for at in layout.lines}
+        links += sum(
+            id(link) not in drawn and {link.a, link.b} <= layout.places.keys()
+            for link in group.part.links
+        )
+        switches += sum(node.id not in layout.places for node in group.part.of_kind("pci"))
     remarks = []
     if links:
         remarks.append(f"{links} further link{'s are' if links > 1 else ' is'} not drawn.")
     if switches:
         remarks.append(f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn.")
+    if any(node.fact("hidden") for group in groups for node in group.part.nodes):
+        remarks.append("Dashed: not in the source, made up from the classes that it tells.")
     return remarks
 
 
 def _legend(
-    entries: Sequence[tuple[Link, str]],
-    colours: drawing_links.Colours,
-    y: float,
-    wide: float,
-    notes: Sequence[str],
+    links: Sequence[Link], colours: _Colours, y: float, wide: float, notes: Iterable[str]
 ) -> tuple[list[str], float]:
-    """The meaning of the lines, then the notes: the shapes, and their height."""
-    shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
-    x, row = _EDGE, y + 22
-    for link, text in entries:
+    """One entry for each kind, generation, width and rate of link that is drawn, near to far; then
+    the notes. The shapes, and where they end.
+    """
+    order = list(_COLOURS)
+    links = sorted(links, key=lambda link: (order.index(link.kind), -(link.usable_gbs or 0.0)))
+    entries: dict[str, tuple[str, str]] = {}
+    for link in links:
+        text = link_text(link).replace("network,", "NIC to the network,")
+        entries.setdefault(text, colours.of(link))
+    shapes, x = list[str](), _EDGE
+    for text, (colour, dash) in entries.items():
         need = 44 + width_of(text, _TEXT_SIZE) + 18
         if x > _EDGE and x + need > _EDGE + wide:
-            x, row = _EDGE, row + _ROW_H
-        colour, dash = colours.of(link)
-        shapes.append(line([(x, row - 4), (x + 34, row - 4)], colour, 3, dash))
-        shapes.append(
-            text_at(x + 42, row, fitted(text, wide - 44, _TEXT_SIZE), _TEXT_SIZE, anchor="start")
-        )
+            x, y = _EDGE, y + _ROW_H
+        shapes.append(line([(x, y - 4), (x + 34, y - 4)], colour, 3, dash))
+        shown = fitted(text, wide - 44, _TEXT_SIZE)
+        shapes.append(text_at(x + 42, y, shown, _TEXT_SIZE, anchor="start"))
         x += need
     for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
-        for part in folded(text, wide, _TEXT_SIZE - 1):
-            row += _ROW_H
-            shapes.append(text_at(_EDGE, row, part, _TEXT_SIZE - 1, anchor="start", colour=FAINT))
-    return shapes, row - y + 6
+        for part in folded(text, wide, _TEXT_SIZE):
+            y += _ROW_H
+            shapes.append(_words(y, part))
+    return shapes, y

@@ -1,409 +1,312 @@
-"""Where the parts of one host go in a drawing: CPUs above, what hangs at them below, GPUs at
-the foot in one row or two.
+"""Where the parts of one host go in a drawing, and the lines between them: one rule for all
+machines.
 
-GPUs that are wired to each other stand in two rows, so that a link is a straight line beside, below
-or across, or an arc over what is between. Bars are as wide as what hangs at them, so that no line
-to a child crosses another child.
+CPUs are bars at the top, bridges and switches bars below them, each as wide as what hangs at it, so
+that no line to a child crosses another child. NICs and GPUs are rows at the foot, as they are
+counted where the tree allows it. What links two of a row is an arc: above CPUs, below GPUs. What
+links GPUs to NVSwitches leads down to one bar below all.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from collbench.core.web.svg import Rect
-from collbench.machine.topology.model import Link, Topology
+from collbench.machine.topology.model import GPU_LINKS, Link, Topology
 
-GPU_W, GPU_H, NIC_W, NIC_H, BAR_H = 88.0, 42.0, 66.0, 32.0, 34.0
-_LANE = 16.0  # beside GPUs in rows, for the line from their bar
-_NIC_INSET = 22.0  # of NICs above a GPU, for the line to it
-_COLUMN_GAP, _MESH_GAP, _BAR_GAP, _CPU_GAP = 14.0, 58.0, 20.0, 56.0
-LEVEL_H = 30.0  # between a bar and what hangs at it
-_MIDDLE_H = 92.0  # between two rows of GPUs
-_MOST_ROUNDS = 16
+GPU_W, GPU_H, NIC_W, NIC_H, BAR_H = 92.0, 44.0, 68.0, 36.0, 34.0
+_LEAST_W = {"cpu": 150.0, "root": 104.0, "pci": 104.0}
+_GAP, _NIC_GAP, _CPU_GAP = 14.0, 6.0, 48.0
+_LEVEL_H = 28.0  # between a bar and what hangs at it
+_SWITCH_H = 40.0  # of the lines down to the NVSwitches
+_INSET = 24.0  # left of the NICs above a GPU, for the lines to it
+_FIRST, _SECOND = 8.0, 17.0  # from a GPU's left edge: the line from above, and a further one
 _DEEPEST = 12  # levels of switches that are drawn; real machines have two or three
-_DOWN = ("pcie", "c2c")
+# PCIe first: what has a second link to its CPU gets a second line. NVLinks are those of POWER.
+_DOWN = ("pcie", "c2c", "nvlink", "xgmi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A CPU, bridge or switch with what hangs at it; node is nothing for what hangs at
-    nothing. Links are those to be drawn.
+class Part:
+    """A node with what hangs at it by the links drawn; at a GPU the NICs that stand above it. No
+    node: what hangs at nothing.
     """
 
     node: str = ""
-    above: Link | None = None
-    bars: tuple["Bar", ...] = ()
-    gpus: tuple[str, ...] = ()
-    nics: tuple[str, ...] = ()
+    link: Link | None = None
+    parts: tuple["Part", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """What stands above each other: a GPU for each row, or none there."""
+class Line:
+    """A link from a point to a point; bend: how far it rises between them."""
 
-    gpus: tuple[str | None, ...]
-    nics: tuple[str, ...] = ()
+    link: Link
+    start: tuple[float, float]
+    end: tuple[float, float]
+    bend: float = 0.0
 
     @property
-    def width(self) -> float:
-        """Pixels, without a lane beside it. NICs above a GPU leave room for the line to it."""
-        if not any(self.gpus):
-            return NIC_W
-        return max(GPU_W, _NIC_INSET + len(self.nics) * (NIC_W + 6) - 6)
+    def middle(self) -> tuple[float, float]:
+        """Where its count stands."""
+        (x1, y1), (x2, y2) = self.start, self.end
+        return (x1 + x2) / 2, (y1 + y2) / 2 - self.bend
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class HostLayout:
-    """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link
-    above it and the bar that it hangs at.
+    """Places of everything by node id, and the lines, the upper left corner at 0, 0. switch: the
+    bar of all NVSwitches.
     """
 
-    places: Mapping[str, Rect]
-    rows: Mapping[str, int]
-    bars: tuple[Bar, ...]
-    feeds: Mapping[str, tuple[Link, str]]
-    is_mesh: bool
-    width: float
-    height: float
-    lanes: Mapping[str, float] = field(default_factory=dict)
-    tail: float = 0.0  # the lane at the right of GPUs, for further links to their CPUs
+    places: dict[str, Rect] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    switch: Rect | None = None
+    width: float = 0.0
+    height: float = 0.0
 
 
-def further_links(one: Topology) -> list[Link]:
-    """Links between a GPU and a CPU beside those of PCIe."""
-    ends = {"gpu", "cpu"}
-    return [
-        link
-        for link in one.links
-        if link.kind != "pcie" and {one.by_id[link.a].kind, one.by_id[link.b].kind} == ends
-    ]
+def lay_out(one: Topology) -> HostLayout:
+    """Places for one host."""
+    return _Placing(one).layout
 
 
-def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]:
-    """CPUs with what hangs at them, and for each GPU and NIC the link above it. Bridges that
-    only pass one thing on are left out.
-    """
-    seen: set[str] = set()
-    feeds: dict[str, tuple[Link, str]] = {}
-    tops = [node.id for node in one.of_kind("cpu")]
-    seen |= set(tops)
-    bars = [_bar(one, top, None, seen, feeds) for top in tops]
-    for node in one.of_kind("root", "pci"):  # what hangs at no known CPU
-        if node.id not in seen:
+def tree_of(one: Topology) -> list[Part]:
+    """CPUs with what hangs at them, then what hangs at none."""
+    seen = {node.id for node in one.of_kind("cpu")}
+    tops: list[Part] = []
+    for node in (*one.of_kind("cpu"), *one.of_kind("root", "pci")):
+        if node.kind == "cpu" or node.id not in seen:
             seen.add(node.id)
-            bars.append(_bar(one, node.id, None, seen, feeds))
-    bars = [bar for bar in bars if bar.bars or bar.gpus or bar.nics or bar.node in tops]
-    lost = [node.id for node in one.of_kind("gpu", "nic") if node.id not in seen]
-    if lost:
-        gpus, nics = (
-            tuple(name for name in lost if one.by_id[name].kind == kind) for kind in ("gpu", "nic")
-        )
-        bars.append(Bar(gpus=gpus, nics=nics))
-    return tuple(bars), feeds
+            parts = _in_order(one, _below(one, node.id, seen))
+            tops += [Part(node=node.id, parts=parts)] if parts or node.kind == "cpu" else []
+    lost = [Part(node=node.id) for node in one.of_kind("gpu", "nic") if node.id not in seen]
+    return [*tops, Part(parts=_in_order(one, lost))] if lost else tops
 
 
-def _bar(
-    one: Topology,
-    name: str,
-    above: Link | None,
-    seen: set[str],
-    feeds: dict[str, tuple[Link, str]],
-    level: int = 0,
-) -> Bar:
-    bars: list[Bar] = []
-    ends: list[str] = []
-    # PCIe first: what has a second link to its CPU gets a second line
-    below = [
+def _below(one: Topology, name: str, seen: set[str], level: int = 0) -> list[Part]:
+    """What hangs at a node and was not seen before. Bridges that only pass one thing on, or all
+    that a CPU has, are left out.
+    """
+    ahead = [
         (link.other(name), link)
         for kind in _DOWN
         for link in one.links_of[name]
         if link.kind == kind
     ]
-    if one.by_id[name].kind == "cpu":  # NVLinks of POWER, for GPUs that are nowhere on PCIe
-        below += [(link.other(name), link) for link in one.bundles(name)]
-    for there, link in below:  # which grows where the drawing ends before the machine does
+    parts: list[Part] = []
+    for there, link in ahead:  # which grows where the drawing ends before the machine does
         kind = one.by_id[there].kind
         if there in seen or kind not in ("root", "pci", "gpu", "nic"):
             continue
         seen.add(there)
         if kind in ("gpu", "nic"):
-            ends.append(there)
-            feeds[there] = (link, name)
-        elif level < _DEEPEST:
-            bars.append(_bar(one, there, link, seen, feeds, level + 1))
-        else:
-            below += [
-                (further.other(there), further)
-                for further in one.links_of[there]
-                if further.kind in _DOWN
-            ]
-    bars = [bar for bar in bars if bar.bars or bar.gpus or bar.nics]
-    kept: list[Bar] = []
-    for bar in bars:
-        count = len(bar.bars) + len(bar.gpus) + len(bar.nics)
-        if one.by_id[bar.node].kind == "root" and (count == 1 or (len(bars) == 1 and not ends)):
-            kept += [_under(inner, bar.above) for inner in bar.bars]
-            for end in (*bar.gpus, *bar.nics):
-                feeds[end] = (_slower(feeds[end][0], bar.above), name)
-                ends.append(end)
-        else:
-            kept.append(bar)
-    ends.sort(key=lambda end: one.by_id[end].index)
-    gpus, nics = (
-        tuple(end for end in ends if one.by_id[end].kind == kind) for kind in ("gpu", "nic")
-    )
-    return Bar(node=name, above=above, bars=tuple(kept), gpus=gpus, nics=nics)
+            parts.append(Part(node=there, link=link))
+        elif level == _DEEPEST:
+            ahead += [(further.other(there), further) for further in one.links_of[there]]
+        elif inner := _below(one, there, seen, level + 1):
+            is_passing = kind == "root" and len(inner) == 1
+            here = Part(node=there, link=link, parts=_in_order(one, inner))
+            parts += _without(link, inner) if is_passing else [here]
+    if len(parts) == 1 and one.by_id[parts[0].node].kind == "root" and parts[0].link is not None:
+        parts = _without(parts[0].link, parts[0].parts)
+    return parts
 
 
-def _under(bar: Bar, above: Link | None) -> Bar:
-    return Bar(
-        node=bar.node, above=_slower(bar.above, above), bars=bar.bars, gpus=bar.gpus, nics=bar.nics
-    )
+def _without(above: Link, parts: Iterable[Part]) -> list[Part]:
+    """Parts that hang one level higher, each by the slower of the two links."""
+
+    def rate(link: Link) -> float:
+        return float("inf") if link.usable_gbs is None else link.usable_gbs
+
+    return [replace(part, link=min(part.link or above, above, key=rate)) for part in parts]
 
 
-def _slower(link: Link | None, other: Link | None) -> Link:
-    """The link that stands for two in a row."""
-    both = [one for one in (link, other) if one is not None]
-    return min(both, key=lambda one: one.usable_gbs if one.usable_gbs is not None else float("inf"))
-
-
-def columns_of(bar: Bar, rows: int, flips: frozenset[str]) -> tuple[Column, ...]:
-    """What hangs at this bar itself, in columns; `flips` holds GPUs whose column is upside down."""
-    columns: list[Column] = []
-    for first in range(0, len(bar.gpus), rows):
-        gpus: tuple[str | None, ...] = bar.gpus[first : first + rows]
-        gpus = (*gpus, *[None] * (rows - len(gpus)))
-        columns.append(Column(gpus=tuple(reversed(gpus)) if bar.gpus[first] in flips else gpus))
-    if not columns:
-        return tuple(Column(gpus=(None,) * rows, nics=(nic,)) for nic in bar.nics)
-    each = -(-len(bar.nics) // len(columns))
+def _in_order(one: Topology, parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Parts by their first GPU, the NICs beside GPUs above these."""
+    kinds: dict[str, list[Part]] = {"gpu": [], "nic": [], "pci": [], "root": []}
+    for part in sorted(parts, key=lambda part: one.by_id[part.node].index):
+        kinds[one.by_id[part.node].kind].append(part)
+    gpus, nics = kinds["gpu"], kinds["nic"]
+    if gpus and nics:
+        each = -(-len(nics) // len(gpus))
+        gpus = [
+            replace(gpu, parts=tuple(nics[place * each : (place + 1) * each]))
+            for place, gpu in enumerate(gpus)
+        ]
+        nics = []
     return tuple(
-        Column(gpus=column.gpus, nics=bar.nics[place * each : (place + 1) * each])
-        for place, column in enumerate(columns)
+        sorted(
+            (*gpus, *kinds["pci"], *kinds["root"], *nics), key=lambda part: _first_gpu(one, part)
+        )
     )
 
 
-def order_of(bar: Bar, rows: int, flips: frozenset[str]) -> Iterator[Column | Bar]:
-    """Columns of its own and bars below it, from left to right."""
-    parts: list[Column | Bar] = [*columns_of(bar, rows, flips), *bar.bars]
-    return reversed(parts) if bar.node in flips else iter(parts)
-
-
-def _leaves(bars: tuple[Bar, ...], rows: int, flips: frozenset[str]) -> Iterator[Column]:
-    for bar in bars:
-        for item in order_of(bar, rows, flips):
-            if isinstance(item, Bar):
-                yield from _leaves((item,), rows, flips)
-            else:
-                yield item
-
-
-def _gpu_places(
-    bars: tuple[Bar, ...], rows: int, flips: frozenset[str]
-) -> tuple[list[Column], dict[str, tuple[int, int]]]:
-    """All columns from left to right, and the column and row of every GPU."""
-    columns = list(_leaves(bars, rows, flips))
-    return columns, {
-        gpu: (place, row)
-        for place, column in enumerate(columns)
-        for row, gpu in enumerate(column.gpus)
-        if gpu
-    }
-
-
-def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> frozenset[str]:
-    """Which bars to mirror and which columns to turn over, so that links between GPUs are short and
-    pass over few others: by descent.
-    """
-    columns = list(_leaves(bars, 2, frozenset()))
-    choices = [bar.node for bar in _all(bars) if bar.node] + [
-        next(gpu for gpu in column.gpus if gpu) for column in columns if any(column.gpus)
-    ]
-    singles = [
-        next(gpu for gpu in column.gpus if gpu)
-        for column in columns
-        if sum(gpu is not None for gpu in column.gpus) == 1
-    ]
-    flips = frozenset(singles[1::2])  # GPUs that have a bar each: to and fro
-    # else as they are counted, the first above all
-    weight = {name: (len(choices) - place) / 1000 for place, name in enumerate(choices)}
-
-    def cost(flip: frozenset[str]) -> float:
-        return _cost(bars, flip, pairs) + sum(weight.get(name, 0) for name in flip)
-
-    for _ in range(_MOST_ROUNDS):
-        best = min(
-            (flips ^ set(some) for size in (1, 2) for some in combinations(choices, size)),
-            key=cost,
-            default=flips,
-        )
-        if cost(best) >= cost(flips):
-            break
-        flips = best
-    return flips
-
-
-def _all(bars: tuple[Bar, ...]) -> Iterator[Bar]:
-    for bar in bars:
-        yield bar
-        yield from _all(bar.bars)
-
-
-def _cost(
-    bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]
-) -> float:
-    """The cost of an order: the lengths of the links, and more where a link crosses others."""
-    columns, at = _gpu_places(bars, 2, flips)
-    cost = 0.0
-    for a, b in pairs:
-        (one, row), (other, other_row) = at[a], at[b]
-        far = abs(one - other)
-        if row == other_row:
-            between = range(min(one, other) + 1, max(one, other))
-            cost += far + 10 * any(columns[place].gpus[row] for place in between)
-        else:
-            cost += far + 0.5 + 12 * (far > 1)  # it crosses whatever stands between the rows
-    return cost
-
-
-def lay_out(one: Topology, pairs: Mapping[tuple[str, str], int]) -> HostLayout:
-    """Places for one host, of which `pairs` are the links between GPUs, bonded links counted."""
-    bars, feeds = forest(one)
-    has_switch = bool(one.of_kind("nvswitch"))
-    rows = 2 if pairs and not has_switch and len(one.gpus) > 3 else 1
-    flips = best_flips(bars, pairs) if rows == 2 else frozenset()
-    return _Placing(one, bars, feeds, rows, flips, pairs).layout()
+def _first_gpu(one: Topology, part: Part) -> float:
+    """The least number of the GPUs of a part; of those without any, it is the greatest."""
+    if one.by_id[part.node].kind == "gpu":
+        return one.by_id[part.node].index
+    return min((_first_gpu(one, inner) for inner in part.parts), default=float("inf"))
 
 
 class _Placing:
     """Assigns pixels, from the widths of the parts."""
 
-    def __init__(
-        self,
-        one: Topology,
-        bars: tuple[Bar, ...],
-        feeds: Mapping[str, tuple[Link, str]],
-        rows: int,
-        flips: frozenset[str],
-        pairs: Mapping[tuple[str, str], int],
-    ) -> None:
-        self._one = one
-        self._bars = bars
-        self._feeds = feeds
-        self._rows = rows
-        self._flips = flips
-        self._pairs = pairs
-        self._is_mesh = is_mesh = bool(pairs)
-        self._gap, self._lane = (_MESH_GAP, _LANE) if is_mesh else (_COLUMN_GAP, 0.0)
-        feeds_of = [link for link, _ in feeds.values()]
-        is_fed_twice = any(
-            not any(link is feed for feed in feeds_of) for link in further_links(one)
-        )
-        self._tail = _LANE if is_fed_twice else 0.0
-        self._places: dict[str, Rect] = {}
-        self._row_of: dict[str, int] = {}
-        self._lanes: dict[str, float] = {}
-        depth = max((self._depth(bar) for bar in bars), default=0)
-        has_nics = bool(one.of_kind("nic"))
-        self._nic_y = depth * (BAR_H + LEVEL_H)
-        above = self._nic_y + (NIC_H if has_nics else 0)
-        arcs = self._arcs()
-        self._gpu_y = [above + (16 if has_nics else 0) + arcs[0]]
-        if rows == 2:
-            self._gpu_y.append(self._gpu_y[0] + GPU_H + _MIDDLE_H)
-        last = self._gpu_y[-1] + GPU_H if one.gpus else above
-        self._height = last + arcs[1]
-
-    def layout(self) -> HostLayout:
-        """Everything placed, the upper left corner at 0, 0."""
+    def __init__(self, one: Topology) -> None:
+        self._one, self.layout = one, HostLayout()
+        tops = tree_of(one)
+        self._cpus = [node.id for node in one.of_kind("cpu")]
+        self._sockets = [
+            link
+            for link in one.links
+            if link.kind == "socket" and {link.a, link.b} <= {*self._cpus}
+        ]
+        self._cpu_y = self._room_above()
+        depth = max((self._depth(part) for part in tops), default=0)
+        self._nic_y = self._cpu_y + depth * (BAR_H + _LEVEL_H)
+        self._gpu_y = self._nic_y + (NIC_H + 16) * bool(one.of_kind("nic"))
         x = 0.0
-        for bar in self._bars:
-            wide = self._width(bar)
-            self._place(bar, x, wide, 0)
-            x += wide + _CPU_GAP
-        return HostLayout(
-            places=self._places,
-            rows=self._row_of,
-            bars=self._bars,
-            feeds=self._feeds,
-            is_mesh=self._is_mesh,
-            width=max(x - _CPU_GAP, 0.0),
-            height=self._height,
-            lanes=self._lanes,
-            tail=self._tail,
-        )
+        for part in tops:
+            self._place(part, x, None, 0)
+            x += self._width(part) + _CPU_GAP
+        arcs = [*self._between_gpus()]
+        self.layout.width = max(x - _CPU_GAP, 0.0)
+        self.layout.height = self._gpu_y + (GPU_H if one.gpus else 0)
+        self.layout.height += 4 + max(-line.bend for line in arcs) if arcs else 0
+        self.layout.lines += [*self._further(), *self._between_cpus(), *arcs]
+        self._add_switches()
 
-    def _depth(self, bar: Bar) -> int:
-        return bool(bar.node) + max((self._depth(inner) for inner in bar.bars), default=0)
+    def _kinds(self, link: Link) -> list[str]:
+        """What a link joins, where it is no part of the tree."""
+        if link.kind not in (*GPU_LINKS, "c2c"):
+            return []
+        return sorted(self._one.by_id[end].kind for end in (link.a, link.b))
 
-    def _arcs(self) -> tuple[float, float]:
-        """Room above the first row and below the last for arcs over GPUs between."""
-        columns, at = _gpu_places(self._bars, self._rows, self._flips)
-        most = [0, 0]
-        for a, b in self._pairs:
-            (one, row), (other, other_row) = sorted((at[a], at[b]))
-            if row == other_row:
-                most[row] = max(
-                    most[row],
-                    sum(columns[place].gpus[row] is not None for place in range(one + 1, other)),
-                )
-        above, below = (arc_height(count) + 10 if count else 0.0 for count in most)
-        return above, below
+    def _depth(self, part: Part) -> int:
+        """Levels of bars."""
+        if part.node and self._one.by_id[part.node].kind in ("gpu", "nic"):
+            return 0
+        return bool(part.node) + max(map(self._depth, part.parts), default=0)
 
-    def _width(self, bar: Bar) -> float:
-        inner = self._inner(bar)
-        least = (150.0 if self._one.by_id[bar.node].kind == "cpu" else 104.0) if bar.node else 0.0
-        return max(inner, least)
+    def _width(self, part: Part) -> float:
+        kind = self._one.by_id[part.node].kind if part.node else ""
+        nics = len(part.parts) * (NIC_W + _NIC_GAP) - _NIC_GAP
+        if kind in ("gpu", "nic"):
+            return max(GPU_W, _INSET + nics) if kind == "gpu" else NIC_W
+        return max(self._inner(part), _LEAST_W.get(kind, 0.0))
 
-    def _inner(self, bar: Bar) -> float:
-        items = list(order_of(bar, self._rows, self._flips))
-        widths = [self._wide(item) for item in items]
-        return sum(widths) + sum(self._between(a, b) for a, b in pairwise(items))
+    def _inner(self, part: Part) -> float:
+        return sum(map(self._width, part.parts)) + _GAP * max(len(part.parts) - 1, 0)
 
-    def _wide(self, item: Column | Bar) -> float:
-        if isinstance(item, Bar):
-            return self._width(item)
-        return item.width + (self._lane + self._tail if any(item.gpus) else 0)
+    def _place(self, part: Part, x: float, above: Rect | None, level: int) -> None:
+        kind = self._one.by_id[part.node].kind if part.node else ""
+        if kind == "gpu":
+            self._add(part, Rect(x=x, y=self._gpu_y, w=GPU_W, h=GPU_H), above)
+            for place, nic in enumerate(part.parts):
+                self._place(nic, x + _INSET + place * (NIC_W + _NIC_GAP), above, level)
+            return
+        if kind == "nic":
+            self._add(part, Rect(x=x, y=self._nic_y, w=NIC_W, h=NIC_H), above)
+            return
+        if part.node:
+            y = self._cpu_y + level * (BAR_H + _LEVEL_H)
+            bar = Rect(x=x, y=y, w=self._width(part), h=BAR_H)
+            self._add(part, bar, above)
+            above, level = bar, level + 1
+        x += (self._width(part) - self._inner(part)) / 2
+        for inner in part.parts:
+            self._place(inner, x, above, level)
+            x += self._width(inner) + _GAP
 
-    def _between(self, a: Column | Bar, b: Column | Bar) -> float:
-        return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap
+    def _add(self, part: Part, rect: Rect, above: Rect | None) -> None:
+        """A box, and the line from above to it."""
+        self.layout.places[part.node] = rect
+        if above is not None and part.link is not None:
+            is_beside_nics = bool(part.parts) and rect.h == GPU_H
+            x = rect.x + _FIRST if is_beside_nics else rect.middle
+            self.layout.lines.append(Line(link=part.link, start=(x, above.bottom), end=(x, rect.y)))
 
-    def _place(self, bar: Bar, x: float, wide: float, level: int) -> None:
-        if bar.node:
-            self._places[bar.node] = Rect(x=x, y=level * (BAR_H + LEVEL_H), w=wide, h=BAR_H)
-        items = list(order_of(bar, self._rows, self._flips))
-        x += (wide - self._inner(bar)) / 2
-        for place, item in enumerate(items):
-            if place:
-                x += self._between(items[place - 1], item)
-            size = self._wide(item)
-            if isinstance(item, Bar):
-                self._place(item, x, size, level + bool(bar.node))
+    def _further(self) -> Iterator[Line]:
+        """Links of GPUs to the CPU above them beside that by which they hang there."""
+        drawn = {id(line.link) for line in self.layout.lines}
+        for link in self._one.links:
+            if self._kinds(link) == ["cpu", "gpu"] and id(link) not in drawn:
+                ends = sorted((link.a, link.b), key=lambda end: self._one.by_id[end].kind)
+                cpu, gpu = (self.layout.places[end] for end in ends)
+                x = gpu.x + _SECOND
+                if cpu.x <= x <= cpu.right:
+                    yield Line(link=link, start=(x, cpu.bottom), end=(x, gpu.y))
+
+    def _span(self, link: Link) -> int:
+        """Of a link between CPUs."""
+        return abs(self._cpus.index(link.a) - self._cpus.index(link.b))
+
+    def _room_above(self) -> float:
+        """Pixels above the CPUs that their arcs take."""
+        most = max(map(self._span, self._sockets), default=0)
+        return 12 + 8.0 * most if most > 1 else 0.0
+
+    def _between_cpus(self) -> Iterator[Line]:
+        """Straight lines between neighbours, arcs over what is between others."""
+        for link in self._sockets:
+            left, right = sorted(
+                (self.layout.places[link.a], self.layout.places[link.b]), key=lambda rect: rect.x
+            )
+            span = self._span(link)
+            if span == 1:
+                y = left.y + BAR_H / 2
+                yield Line(link=link, start=(left.right, y), end=(right.x, y))
             else:
-                self._place_column(item, x)
-            x += size
+                start, end = (left.right - 4 * span, left.y), (right.x + 4 * span, left.y)
+                yield Line(link=link, start=start, end=end, bend=8 + 8.0 * span)
 
-    def _place_column(self, column: Column, x: float) -> None:
-        """GPUs at the right of their lane, NICs above them beside the line that comes down."""
-        inside = x + (self._lane if any(column.gpus) else 0)
-        for row, gpu in enumerate(column.gpus):
-            if gpu is not None:
-                self._places[gpu] = Rect(x=inside, y=self._gpu_y[row], w=GPU_W, h=GPU_H)
-                self._row_of[gpu] = row
-                self._lanes[gpu] = x + self._lane / 2
-        for place, nic in enumerate(column.nics):
-            self._places[nic] = Rect(
-                x=inside + (_NIC_INSET if any(column.gpus) else 0) + place * (NIC_W + 6),
-                y=self._nic_y,
-                w=NIC_W,
-                h=NIC_H,
+    def _between_gpus(self) -> Iterator[Line]:
+        """Arcs below the GPUs, the deeper the more they pass. At each GPU those that go to the left
+        come first, and of each side the ones outside stand inside, so that none cross here.
+        """
+        places = self.layout.places
+        order = sorted((gpu.id for gpu in self._one.gpus), key=lambda gpu: places[gpu].x)
+        rank = {gpu: place for place, gpu in enumerate(order)}
+        ports: dict[tuple[str, int], float] = {}
+        pairs = [link for link in self._one.links if self._kinds(link) == ["gpu", "gpu"]]
+        for gpu in order:
+            mine = [link for link in pairs if gpu in (link.a, link.b)]
+            mine.sort(key=lambda link: (rank[link.other(gpu)] > rank[gpu], -rank[link.other(gpu)]))
+            for place, link in enumerate(mine, 1):
+                ports[gpu, id(link)] = places[gpu].x + GPU_W * place / (len(mine) + 1)
+        for link in pairs:
+            first, last = sorted((link.a, link.b), key=rank.__getitem__)
+            y, span = places[first].bottom, rank[last] - rank[first]
+            start, end = (ports[first, id(link)], y), (ports[last, id(link)], y)
+            yield Line(link=link, start=start, end=end, bend=-6 - 13.0 * span)
+
+    def _add_switches(self) -> None:
+        bundles = switch_bundles(self._one)
+        if not bundles:
+            return
+        layout = self.layout
+        y = layout.height + _SWITCH_H
+        layout.switch = Rect(x=0.0, y=y, w=layout.width, h=BAR_H)
+        layout.height = y + BAR_H
+        for gpu, link in bundles.items():
+            rect = layout.places[gpu]
+            layout.lines.append(
+                Line(link=link, start=(rect.middle, rect.bottom), end=(rect.middle, y))
             )
 
 
-def arc_height(columns: int) -> float:
-    """How far an arc rises over so many columns.
+def switch_bundles(one: Topology) -> dict[str, Link]:
+    """NVLinks of each GPU to switches, those to several switches as one link."""
+    bundles: dict[str, Link] = {}
+    for link in one.links:
+        kinds = {one.by_id[end].kind: end for end in (link.a, link.b)}
+        if link.kind in GPU_LINKS and kinds.keys() == {"gpu", "nvswitch"}:
+            known = bundles.get(kinds["gpu"])
+            bundles[kinds["gpu"]] = link if known is None else _together(known, link)
+    return bundles
 
-    >>> arc_height(2), arc_height(3)
-    (26.0, 36.0)
-    """
-    return 6.0 + 10.0 * columns
+
+def _together(one: Link, other: Link) -> Link:
+    gbs = None
+    if one.usable_gbs is not None and other.usable_gbs is not None:
+        gbs = one.usable_gbs + other.usable_gbs
+    return replace(one, count=one.count + other.count, usable_gbs=gbs)

@@ -10,9 +10,7 @@ from collbench.machine.views.labels import (
     MOST_DEVICES,
     UNKNOWN,
     Paint,
-    alike,
     by_host,
-    heading,
     label,
     left_out,
     plain,
@@ -34,26 +32,29 @@ def gdr(
     unless = f"NCCL_NET_GDR_LEVEL; {DEFAULT_LEVEL} unless set"
     name = library(topology.gpus)
     lines = wrapped(f"{name} uses GPUDirect RDMA up to {level} ({unless})", columns)
-    groups = alike(topology)
-    for group in groups:
-        one = group.part
-        if len(groups) > 1 or len(group.hosts) > 1:
-            lines += ["", heading(group)]
-        nics = sorted(one.of_kind("nic"), key=lambda node: node.index)
-        gpus = one.gpus[:MOST_DEVICES]
-        shown = nics[: max(MOST_DEVICES - len(gpus), 1)]
-        if not gpus or not shown:
-            lines.append("There is no GPU with a NIC.")
-            continue
-        lines += wrapped(_host_line(one), columns)
-        rows = []
-        for way in (rdma(one, gpu, nic, level) for gpu in gpus for nic in shown):
-            ends = label(one, way.gpu), label(one, way.nic)
-            rows.append((*ends, paint(way.way.label, way.way.kind), way.direct, way.used, way.why))
-        lines += table(("GPU", "NIC", "class", "direct", name, _WHY), rows, columns=columns)
-        devices = len(one.gpus) + len(nics)
-        lines += left_out(devices - len(gpus) - len(shown), "device")
-    return lines
+    is_told = len(topology.hosts) > 1  # which hosts these are stands below an empty line
+    return [
+        *lines,
+        *[""] * is_told,
+        *by_host(topology, lambda one: _gdr_of(one, level, name, paint, columns)),
+    ]
+
+
+def _gdr_of(one: Topology, level: str, name: str, paint: Paint, columns: int) -> list[str]:
+    nics = sorted(one.of_kind("nic"), key=lambda node: node.index)
+    gpus = one.gpus[:MOST_DEVICES]
+    shown = nics[: max(MOST_DEVICES - len(gpus), 1)]
+    if not gpus or not shown:
+        return ["There is no GPU with a NIC."]
+    rows = []
+    for way in (rdma(one, gpu, nic, level) for gpu in gpus for nic in shown):
+        ends = label(one, way.gpu), label(one, way.nic)
+        rows.append((*ends, paint(way.way.label, way.way.kind), way.direct, way.used, way.why))
+    return [
+        *wrapped(_host_line(one), columns),
+        *table(("GPU", "NIC", "class", "direct", name, _WHY), rows, columns=columns),
+        *left_out(len(one.gpus) + len(nics) - len(gpus) - len(shown), "device"),
+    ]
 
 
 def _host_line(one: Topology) -> str:

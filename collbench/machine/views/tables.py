@@ -28,7 +28,6 @@ from collbench.machine.views.labels import (
     alike,
     by_host,
     ends,
-    heading,
     hop,
     label,
     labels,
@@ -128,22 +127,21 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
     """
     if not topology.p2p:
         return ["Nothing is known of what GPUs may do with the memory of their peers."]
-    groups = [group for group in alike(topology) if group.part.gpus]
+    return by_host(topology, lambda one: _p2p_of(one, paint) if one.gpus else [])
+
+
+def _p2p_of(one: Topology, paint: Paint) -> list[str]:
+    kinds = [what for what in P2P if any(key[2] == what for key in one.p2p)]
     lines: list[str] = []
-    for group in groups:
-        one = group.part
-        lines += [*([""] if lines else []), *_heading(group, groups)]
-        kinds = [what for what in P2P if any(key[2] == what for key in one.p2p)]
-        shown: set[str] = set()
-        for what in kinds:
-            lines += [*_p2p_matrix(one, what, shown, paint), ""]
-        lines += [f"{what}: unknown" for what in P2P_ACCESS if what not in kinds]
-        lines += [
-            f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
-            for code, meaning in _MEANINGS.items()
-            if code in shown
-        ]
-    return lines
+    shown: set[str] = set()
+    for what in kinds:
+        lines += [*_p2p_matrix(one, what, shown, paint), ""]
+    lines += [f"{what}: unknown" for what in P2P_ACCESS if what not in kinds]
+    return lines + [
+        f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
+        for code, meaning in _MEANINGS.items()
+        if code in shown
+    ]
 
 
 def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
@@ -274,8 +272,3 @@ def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[st
     wide = len(name) + len(str(len(orders) - 1)) + 3
     parts = [(f"{name} {k}", " ".join(map(str, order))) for k, order in enumerate(orders)]
     return titled(parts, wide, max(columns, 40))
-
-
-def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:
-    """Which hosts these are, where that needs saying."""
-    return [heading(group)] if len(groups) > 1 or len(group.hosts) > 1 else []

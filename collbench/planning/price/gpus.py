@@ -7,7 +7,7 @@ asked for a launch alone. Nothing is faster than the bound that links set.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -16,7 +16,6 @@ from collbench.core.collectives import collective
 from collbench.core.errors import RefusedError
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import Topology
-from collbench.machine.topology.paths import like
 from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound_of
 from collbench.planning.price.constants import FULL_THREADS, GpuCosts
@@ -88,7 +87,11 @@ class Wiring:
     @cached_property
     def is_uniform(self) -> bool:
         """Whether NVLinks join all ranks, and treat them alike."""
-        ends = {like(self.topology, gpu) for gpu in self.gpus}
+        links = self.topology.links_of
+        ends = {
+            frozenset(replace(link, a=link.other(gpu), b="") for link in links[gpu])
+            for gpu in self.gpus
+        }
         return len(ends) == 1 and bool(self.topology.bundles(self.gpus[0]))
 
     @cached_property
