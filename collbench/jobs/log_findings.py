@@ -24,6 +24,7 @@ _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_ENDS = ("rank-exited", "crashed", "killed", "others-ended")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -51,9 +52,14 @@ def _hosts(seen: Seen, every: int) -> str:
     return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
 
 
-def _earlier(report: LogReport, place: LogPlace) -> str:
-    """Of which error before it something may be a consequence."""
-    known = [one.seen for one in report.warnings.values() if not is_bare(one) and not one.is_info]
+def _earlier(report: LogReport, place: LogPlace, name: str) -> str:
+    """Of which error before it something may be a consequence; an end also of a time-out."""
+    known = [
+        one.seen
+        for one in report.warnings.values()
+        if not one.is_info
+        and (not is_bare(one) or (name in _ENDS and getattr(_known(one), "name", "") not in _ENDS))
+    ]
     unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
     firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
     before = min((one for one in firsts if one.file == place.file and one < place), default=None)
@@ -114,7 +120,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 subject,
                 seen,
                 f"{known.why}."
-                + (_earlier(report, together.places[0]) if known.is_general else ""),
+                + (_earlier(report, together.places[0], name) if known.is_general else ""),
                 known.change,
                 severity,
                 is_general=known.is_general,
@@ -337,6 +343,16 @@ def _plugins(report: LogReport) -> Iterator[Finding]:
             " clouds whose network needs it that means sockets.",
             "ldd on the file names what is missing; take the plug-in's version for this NCCL",
         )
+    for (kind, name), seen in report.nics.items():
+        if kind == "Libfabric" and name.startswith(("tcp", "sockets", "udp")):
+            yield log_finding(
+                "libfabric-sockets",
+                f"provider {name}",
+                places(seen),
+                "The plug-in for libfabric took its provider for sockets: it found no EFA,"
+                " Slingshot or InfiniBand, so that data goes by TCP and host memory.",
+                "fi_info -p efa (cxi, verbs) and the device in the container; unset FI_PROVIDER",
+            )
 
 
 def _interfaces(report: LogReport) -> Iterator[Finding]:

@@ -53,7 +53,8 @@ _OF_NCCL = re.compile(
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
-    r"mapping of buffer object|HIP error|hipError\w+|Failed status \d"
+    r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
+    r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
 _NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
