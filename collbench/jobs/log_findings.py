@@ -24,7 +24,7 @@ _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
-_ENDS = ("rank-exited", "crashed", "killed", "others-ended")
+_ENDS = ("rank-exited", "crashed", "killed", "others-ended", "cancelled")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -42,7 +42,9 @@ def log_findings(report: LogReport) -> list[Finding]:
     every = [*found, *other_findings(report, has_more=bool(found))]
     is_known = any(one.severity == "fault" and not one.is_general for one in every)
     every += unread_error(report, is_known=is_known)
-    return ranked(every or list(_sockets_alone(report)))
+    if not any(one.check != "no-verbs" for one in every):
+        every += _sockets_alone(report)
+    return ranked(every)
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -91,9 +93,10 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
 
-    def place(name: str) -> int:
+    def place(name: str) -> tuple[bool, int]:
         known = known_names[name]
-        return known.place if known is not None and known.is_general else -1
+        is_general = known is not None and known.is_general
+        return name in _ENDS, known.place if known is not None and is_general else -1
 
     for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]

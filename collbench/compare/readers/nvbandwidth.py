@@ -32,7 +32,7 @@ _WAIVED = "waived: the machine lacks what it needs, between GPUs access to each 
 _MEANING = {
     "waived": _WAIVED,
     "waiving": _WAIVED,
-    "invalid value": "its own check found wrong data",
+    "invalid value": "its own check met wrong data, and it ended",
 }
 _PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
 
@@ -109,7 +109,7 @@ class _MatrixParser:
         text, matrix = line.text, self.current
         if self.test and (not_run := _NOT_RUN.match(text)):
             word = not_run[1].lower()
-            said = f"{self.test} gave no rates: {_MEANING.get(word, word)}"
+            said = f"{self.test} did not run: {_MEANING.get(word, word)}"
             self.not_run.append((said, line.number))
         elif end := _END.match(text):
             if matrix is not None:

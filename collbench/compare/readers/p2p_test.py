@@ -74,10 +74,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         for row in _records(one, devices)
     ]
     if not rows:
-        raise UsageError(
-            f"{name}: no matrix of bandwidths between two GPUs is whole in it",
-            "give all that p2pBandwidthLatencyTest prints",
-        )
+        said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
+        raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
     return merged(rows, name), remarks.texts()
 
 
