@@ -38,7 +38,8 @@ IB_COMPLETION = re.compile(
     re.IGNORECASE,
 )
 XID = re.compile(
-    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
+    r"\bS?Xid(?: \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): |=)"
+    r"(?P<code>\d{1,5})\b(?: on +Device=(?P<device>[\w-]+))?"
 )
 
 _CUDA = re.compile(

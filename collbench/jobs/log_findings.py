@@ -81,6 +81,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     every = _host_count(report)
     groups: dict[str, list[LoggedWarning]] = {}
     for warning in report.warnings.values():
+        if warning.is_info and report.communicators and "retrying" in warning.text:
+            continue
         completion = IB_COMPLETION.search(warning.text)
         if completion:
             name = f"ib-completion {int(completion['status'])}"
@@ -257,9 +259,10 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
         "the network, if there are several hosts",
         f"Socket, {places(seen[0])}",
         "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
-        " that no InfiniBand, RoCE or EFA was found.",
+        " that no InfiniBand, RoCE or EFA was found, and an address of Docker's own bridge"
+        " (172.17.*) is not reached from there.",
         "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
-        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl; docker --network=host",
         "remark",
     )
 

@@ -213,6 +213,19 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update"
          " your driver", "driver-old", "fault"),
         ("OSError: [Errno 98] Address already in use", "port-taken", "fault"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-memory-error",
+         "fault"),
+        ("2020/08/10 19:09:42 XidCriticalError: Xid=79 on Device=GPU-75-ee, the device will go"
+         " unhealthy.", "xid", "fault"),
+        (HEAD + "NCCL WARN Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : ",
+         "no-driver-library", "fault"),
+        (HEAD + "NCCL INFO Call to connect returned Connection refused, retrying", "connect",
+         "risk"),
+        ("E0331 12:03:04 rdma_endpoint.cpp:385] Failed to modify QP to RTR, check mtu, gid:"
+         " Connection timed out [110]", "qp-path", "fault"),
+        ("a.cpp:623: enable_queue_pair(): ibv_modify_qp: Invalid argument", "qp-path", "fault"),
+        ("No IB devices found", "no-adapter", "fault"),
+        ("slurmstepd: error: mpi/pmi2: invalid PMI1 init command: `error'", "mpi-start", "fault"),
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
          "host-memory-killed", "fault"),
         ("[1.2] [n1:1:0] ib_mlx5_dv.c:430 UCX  ERROR mlx5dv_devx_obj_create(QP) failed on mlx5_0:"
