@@ -16,7 +16,7 @@ IS_DOCUMENT = False
 _TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
 HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
 _VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
-_RUNNING = re.compile(rf"Running ({_TEST})\.")
+_RUNNING = re.compile(rf"(?:Running|Waiving) ({_TEST})\.")
 _DESCRIPTION = re.compile(r"(?:memcpy|memory latency|Device to Device|multicast|Bisect)\s.{0,150}")
 _DRIVER = re.compile(r"Driver Version:\s*(\S{1,30})")
 _DEVICE = re.compile(
@@ -27,7 +27,13 @@ _LABELS = re.compile(r"\d{1,5}(?:\s+\d{1,5})*\Z")
 _ROW = re.compile(r"(\d{1,5})((?:\s+(?:N/A|\d{1,9}\.\d{1,6}))+)\Z")
 _BEGUN_ROW = re.compile(r"\d{1,5}\s+(?:N/A|\d)")
 _END = re.compile(r"(?:SUM|&&&& PERF)\s+(\S{1,120})\s")
-_NOT_RUN = re.compile(r"(Waived|Error|ERROR|Not Found)\b")
+_NOT_RUN = re.compile(r"(Waived|Waiving|Error|ERROR|Not Found|Invalid value)\b")
+_WAIVED = "waived: the machine lacks what it needs, between GPUs access to each other's memory"
+_MEANING = {
+    "waived": _WAIVED,
+    "waiving": _WAIVED,
+    "invalid value": "its own check met wrong data, and it ended",
+}
 _PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
 
 
@@ -57,7 +63,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         last = parser.found[-1][1].place if parser.found else text.count("\n") + 1
         raise UsageError(
             f"{name}, line {last}: no row: {'; '.join(said) or 'the output ends before a matrix'}",
-            "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce",
+            "nvidia-smi topo -p2p r, ACS, IOMMU and Xid in dmesg: collbench doctor"
+            if parser.not_run
+            else "only copies between two GPUs have a counterpart: -t"
+            " device_to_device_memcpy_write_ce",
         )
     return merged(rows, name), said
 
@@ -82,6 +91,7 @@ class _MatrixParser:
         elif running := _RUNNING.match(text):
             self._stop()
             self.test = running[1]
+            self._take_of_test(line)
         elif (driver := _DRIVER.match(text)) and self.host.versions:
             self.host = replace(self.host, versions=f"{self.host.versions}; driver {driver[1]}")
         elif device := _DEVICE.match(text):
@@ -98,7 +108,9 @@ class _MatrixParser:
     def _take_of_test(self, line: Line) -> None:
         text, matrix = line.text, self.current
         if self.test and (not_run := _NOT_RUN.match(text)):
-            self.not_run.append((f"{self.test} did not run: {not_run[1].lower()}", line.number))
+            word = not_run[1].lower()
+            said = f"{self.test} did not run: {_MEANING.get(word, word)}"
+            self.not_run.append((said, line.number))
         elif end := _END.match(text):
             if matrix is not None:
                 # of a part of the output: the end names the test, too
