@@ -81,12 +81,7 @@ class Cluster:
         """Start a command on the head."""
         return subprocess.Popen(
             self.command(words),
-            env={
-                **os.environ,
-                "PATH": _path(),
-                "SLURM_CONF": str(RUN / "slurm.conf"),
-                **(env or {}),
-            },
+            env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,12 +98,7 @@ class Cluster:
         """Run a command on the head, or on a host. Raises TimeoutExpired."""
         return subprocess.run(
             self.command(words, host),
-            env={
-                **os.environ,
-                "PATH": _path(),
-                "SLURM_CONF": str(RUN / "slurm.conf"),
-                **(env or {}),
-            },
+            env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

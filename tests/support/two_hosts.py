@@ -35,31 +35,11 @@ class TwoHosts:
     def command(self, ranks: Sequence[int], command: Sequence[str]) -> list[str]:
         """That command with so many ranks on each host; the launcher runs on the first."""
         hosts = ",".join(f"{_address(k, 1)}:{count}" for k, count in enumerate(ranks))
-        return [
-            str(self.enter),
-            _address(0, 1),
-            mpirun() or "mpirun",
-            "-launcher",
-            "ssh",
-            "-launcher-exec",
-            str(self.enter),
-            "-localhost",
-            _address(0, 1),
-            "-hosts",
-            hosts,
-            "-genv",
-            "MPIR_CVAR_CH4_NETMOD",
-            "ofi",
-            "-genv",
-            "FI_PROVIDER",
-            "tcp",
-            "-genv",
-            "FI_TCP_IFACE",
-            "data0",
-            "-n",
-            str(sum(ranks)),
-            *command,
-        ]
+        first, launcher = _address(0, 1), ["-launcher", "ssh", "-launcher-exec", str(self.enter)]
+        variables = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "data0"}
+        words = [word for pair in variables.items() for word in ("-genv", *pair)]
+        words += ["-localhost", first, "-hosts", hosts, "-n", str(sum(ranks))]
+        return [str(self.enter), first, mpirun() or "mpirun", *launcher, *words, *command]
 
     def cut(self, host: int, cables: Sequence[str]) -> None:
         """Take links of a host down."""
