@@ -124,7 +124,7 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     samples = [
         PairSample(a=3, b=0, gbs=1.5, mode="together", sharing=2, size_bytes=8),
         PairSample(a=0, b=1, gbs=2.5, is_both=True),
-        PairSample(a=1, b=2, gbs=None, reason="3 bytes came out wrong"),
+        PairSample(a=1, b=2, gbs=None, reason="3 bytes came out wrong", where="network"),
     ]
     file = tmp_path / "own.csv"
     text = csv_line(COLUMNS) + "".join(sample_line(one, ranks) for one in samples)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
+from collbench.core.pairwise import Mode, PairSample, PairWorld, Where, world_of
 from collbench.doctor.hunt import read
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Round, packed, planned, quick, rounds, squares
@@ -323,6 +323,31 @@ def test_squares_follow_two_quick_rounds_of_many_hosts(place: Place) -> None:
     assert len(search.samples) < 3 * 2 * (2 * 32 + 20)
     _, only_quick = Cluster(ranks, [(place, 1.6)]).search(choice="quick")
     assert only_quick.verdicts[0].missing
+
+
+@pytest.mark.parametrize(
+    ("where", "rails", "place"),
+    [
+        ("network", False, Place("host", (2,), "out")),
+        ("network", True, Place("rank", (9,), "in")),
+        ("inside", False, Place("rank", (9,))),
+        ("inside", False, Place("pair", (8, 11))),
+    ],
+)
+def test_only_pairs_that_are_asked_for_are_measured(
+    where: Where, rails: bool, place: Place
+) -> None:
+    """Of the network one rank of a host is enough, until the slow one is to be told from its host;
+    inside hosts all pairs are few.
+    """
+    ranks = world(16, 4)
+    search, analysis = Cluster(ranks, [(place, 1.6)]).search(where=where, rails=rails)
+    inside = {ranks.hosts[one.a] == ranks.hosts[one.b] for one in search.samples}
+    assert inside == {where == "inside"}
+    senders = {one.a for one in search.samples}
+    assert where == "inside" or rails or len(senders) <= 16 + 3
+    (verdict,) = analysis.verdicts
+    assert (verdict.place, verdict.is_certain, verdict.missing) == (place, True, ())
 
 
 def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:

@@ -30,6 +30,7 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
             ((1, 1, 1, 1), True, ()),
             ((1, 1, 1, 1), False, ("--together",)),
             ((2, 2, 2, 2), True, ("--alone", "--rails")),
+            ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
             ((1, 1, 1), True, ("--alone", "--budget", "2")),
         ],
         [],
