@@ -181,7 +181,7 @@ def _name(host: int) -> str:
 
 def _enter(host: int) -> str:
     """What enters a host, in words of a shell."""
-    return f"nsenter -t $(cat {RUN}/{_name(host)}.pid) --net --uts --mount --pid --wdns=$PWD"
+    return f"nsenter -t $(cat {RUN}/{_name(host)}.pid) --net --uts --ipc --mount --pid --wdns=$PWD"
 
 
 def _sh(script: str) -> None:
@@ -226,7 +226,7 @@ def _make(
         called = _name(0) if has_one_name else name
         memory = "mount -t tmpfs -o size=2g none /dev/shm"
         command = f"hostname {called}; {memory}; slurmd -D -N {name} & wait"
-        enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--mount"]
+        enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--ipc", "--mount"]
         enter += ["--pid", "--fork", "--kill-child", "--mount-proc"]
         daemons.append(subprocess.Popen([*enter, "sh", "-c", command]))
     deadline = time.monotonic() + READY_S
