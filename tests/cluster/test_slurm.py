@@ -57,10 +57,9 @@ def four_ranks(folder: Path, launcher: str) -> list[str]:
     ssh = folder / "ssh"
     ssh.write_text(SSH)
     ssh.chmod(0o755)
-    by = f"-launcher ssh -launcher-exec {ssh} -hosts"
-    if library() == "Open MPI":
-        by = f"--mca plm_rsh_agent {ssh} --host"
-    return [mpirun() or "mpirun", *by.split(), ",".join(NAMES), "-n", "4"]
+    is_mpich = library() == "MPICH"
+    by = "-launcher ssh -launcher-exec {} -hosts" if is_mpich else "--mca plm_rsh_agent {} --host"
+    return [mpirun() or "mpirun", *by.format(ssh).split(), ",".join(NAMES), "-n", "4"]
 
 
 @pytest.mark.parametrize("launcher", ["srun", *LAUNCHERS, *LAUNCHERS])
