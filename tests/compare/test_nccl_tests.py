@@ -126,7 +126,7 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
+    assert "1 ranks are named, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
 
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
