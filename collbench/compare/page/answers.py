@@ -160,35 +160,30 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
             class_="hint",
         )
     rows = [
-        (
-            "",
-            [
-                HtmlCell(named[workload], kind="tight"),
-                *[
-                    words(gap)._replace(
-                        href=address(workload.op, axis, places.of(gap.row), gap.size_bytes)
-                    )
-                    if (gap := gaps[workload].get(band)) is not None
-                    else HtmlCell("-", kind="num")
-                    for band in bands
-                ],
+        [
+            named[workload],
+            *[
+                words(gap)._replace(
+                    href=address(workload.op, axis, places.of(gap.row), gap.size_bytes)
+                )
+                if (gap := gaps[workload].get(band)) is not None
+                else "-"
+                for band in bands
             ],
-        )
+        ]
         for workload in shown
     ]
-    heads = [HtmlCell("what"), *[HtmlCell(band, kind="num") for band in bands]]
-    return cut + table(heads, rows, kind="grid", label=name)
+    return cut + table(["what", *bands], rows, kinds=("tight", "num"), kind="grid", label=name)
 
 
 def _peer_cell(gap: Gap) -> HtmlCell:
     return HtmlCell(
-        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}",
-        kind=f"num {gap.verdict.replace(' ', '-')}",
+        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}", kind=gap.verdict.replace(" ", "-")
     )
 
 
 def _wire_cell(gap: Gap) -> HtmlCell:
-    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}", kind="num")
+    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}")
 
 
 def _times(ratio: float) -> str:

@@ -83,7 +83,9 @@ def summary_lines(
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
     lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
     for workload in single:
-        lines += ["", named[workload], *_table(summary, workload, columns)]
+        every = list(summary.best[workload].values())
+        shown = best_columns(summary, every, is_wide=columns >= INTERVAL_COLUMNS)
+        lines += ["", named[workload], *best_table(shown, every, columns)]
         launches = rows_with_launch_times(summary, workload)
         lines += launch_time_table(launches, summary.knobs, columns)
         if show_all:
@@ -322,12 +324,14 @@ def peer_name(backend: str) -> str:
 
 
 class BestColumn(NamedTuple):
-    """A column of a table of the best of each size; is_number: it is set to the right; spare: how
-    soon it gives way where the screen is too narrow for whole names, the highest first; 0: never.
+    """A column of a table of the best of each size; value: what the page sorts it by, if not by its
+    text; is_number: it is set to the right; spare: how soon it gives way where the screen is too
+    narrow for whole names, the highest first; 0: never.
     """
 
     head: str
     text: Callable[[Best], str]
+    value: Callable[[Best], float | None] = lambda best: None
     is_number: bool = True
     spare: int = 0
 
@@ -344,7 +348,9 @@ def best_table(columns: Sequence[BestColumn], every: Sequence[Best], width: int)
     return table([column.head for column, _ in texts], rows, right, width)
 
 
-SIZE = BestColumn("  size", lambda best: format_size(best.row.size_bytes))
+SIZE = BestColumn(
+    "  size", lambda best: format_size(best.row.size_bytes), lambda best: best.row.size_bytes
+)
 
 
 def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
@@ -352,30 +358,45 @@ def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
     columns = []
     for peer in summary.peers:
         if any(peer in best.peers for best in every):
-            columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer)))
+            ratio = partial(_speedup_value, peer=peer)
+            columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer), ratio))
             columns += [BestColumn("interval", partial(interval_text, peer=peer))] * is_wide
             form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
             columns += [form] * has_forms(summary, peer)
     return columns
 
 
-def _table(summary: Summary, workload: Workload, width: int) -> list[str]:
-    """The best of every size of one workload."""
-    every = list(summary.best[workload].values())
+def _speedup_value(best: Best, peer: str) -> float:
+    return _median(best.peers.get(peer))
+
+
+def _median(ratio: Interval | None) -> float:
+    return math.nan if ratio is None else ratio.median
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
+    """The columns of the best of each size; is_wide: with intervals."""
     has_backend = len({best.row.backend for best in every}) > 1
     label_of = partial(best_label, knobs=summary.knobs, has_backend=has_backend)
-    columns = [SIZE, BestColumn("best", label_of, is_number=False)]
-    columns += [BestColumn(" time us", time_text), BestColumn("  busbw", busbw_text)]
+    columns = [
+        SIZE,
+        BestColumn("best", label_of, is_number=False),
+        BestColumn(" time us", time_text, lambda best: best.time_us),
+        BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
+    ]
     optional = (
-        ("of max", lambda best: percent_text(best.of_max), "of_max"),
-        (" next", next_text, "gain"),
-        (" auto", auto_text, "excess"),
+        BestColumn(
+            "of max", lambda best: percent_text(best.of_max), lambda best: _known(best.of_max)
+        ),
+        BestColumn(" next", next_text, lambda best: _median(best.gain)),
+        BestColumn(" auto", auto_text, lambda best: _median(best.excess)),
     )
-    for head, text, name in optional:
-        if any(getattr(best, name) is not None for best in every):
-            columns.append(BestColumn(head, text))
-    columns += peer_columns(summary, every, is_wide=width >= INTERVAL_COLUMNS)
-    return best_table(columns, every, width)
+    columns += [one for one in optional if any(one.text(best) != "-" for best in every)]
+    return columns + peer_columns(summary, every, is_wide=is_wide)
 
 
 def has_forms(summary: Summary, peer: str) -> bool:
@@ -413,6 +434,10 @@ def percent_text(percent: float | None) -> str:
     if percent is None:
         return "-"
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
+
+
+def _of_max_text(best: Best) -> str:
+    return percent_text(best.of_max)
 
 
 def next_text(best: Best) -> str:
