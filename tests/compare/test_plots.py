@@ -105,7 +105,7 @@ def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
     given = records(*rows)
     assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
     both = pairs(given, given)
-    assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1600
+    assert pixels(draw_pairs(both, "a heading", "png"))[0] == 1600
 
 
 def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
