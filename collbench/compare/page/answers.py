@@ -2,12 +2,12 @@
 bands of sizes. Every number is a link to its curve.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from collbench.compare.best import Summary
-from collbench.compare.gaps import (
+from collbench.compare.bands import (
     BAND_NAMES,
     LINKS_BOUND_BYTES,
     Bands,
@@ -16,6 +16,7 @@ from collbench.compare.gaps import (
     widest,
     wire_gaps,
 )
+from collbench.compare.best import Summary
 from collbench.compare.page.data import Opening
 from collbench.compare.tables.summary import fastest_text, form_heading, peer_name
 from collbench.core.record import Record
@@ -60,7 +61,7 @@ def answers(summary: Summary, places: Places) -> Answers:
         gaps = peer_gaps(summary, peer)
         found = widest(gaps)
         if found is not None:
-            parts.append(_of_peer(gaps, *found, summary, places))
+            parts.append(_of_peer(gaps, *found, peer, summary, places))
             openings.append(_opening("peer", gaps, places))
     gaps = wire_gaps(summary)
     found = widest(gaps, LINKS_BOUND_BYTES)
@@ -82,14 +83,16 @@ def _opening(axis: str, gaps: Bands, places: Places, least_bytes: int = 0) -> Op
     return {"axis": axis, "curve": places.of(gap.row), "size": gap.size_bytes}
 
 
-def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
+def _of_peer(
+    gaps: Bands, workload: Workload, gap: Gap, peer: str, summary: Summary, places: Places
+) -> str:
     """How far from a library's best."""
-    name = peer_name(gap.peer)
-    every = [one for here in gaps.values() for one in here.values()]
-    sizes, behind = (sum(getattr(one, count) for one in every) for count in ("sizes", "behind"))
-    unclear = sum(one.not_clear for one in every)
-    ahead = sizes - behind - unclear
-    words = f"faster or level at {ahead}, slower at {behind}, cannot tell at {unclear} of {sizes}"
+    name = peer_name(peer)
+    told = Counter(best.verdict_of_peer(peer) for best in summary.every_best if peer in best.peers)
+    words = (
+        f"faster or level at {told['better'] + told['same']}, slower at {told['worse']}, cannot"
+        f" tell at {told['cannot tell']} of {told.total()}"
+    )
     where = _where(workload, gap, summary)
     verb = "slowest" if gap.value < 1 else "least ahead"
     parts = [
@@ -100,7 +103,7 @@ def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places
         + "</p>",
         element(
             "p",
-            f"The time of {name}'s own choice, {fastest_text(gap.peer)}, over that of our"
+            f"The time of {name}'s own choice, {fastest_text(peer)}, over that of our"
             " best: the lowest of each band of sizes, and where; above 1 we are faster.",
             class_="hint",
         ),

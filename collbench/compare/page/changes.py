@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from collbench.compare.bands import band_of
+from collbench.compare.bands import BAND_NAMES, band_of
 from collbench.compare.changes import Changes
-from collbench.compare.gaps import BAND_NAMES
 from collbench.compare.page.answers import Places, address
 from collbench.compare.page.data import Opening
 from collbench.compare.tables.changes import (

@@ -9,12 +9,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise
+from collbench.compare.best import (
+    KNOBS_WITH_EFFECT,
+    Best,
+    Summary,
+    best_label,
+    effect_of,
+    span_text,
+    spans,
+    summarise,
+)
 from collbench.compare.doubt import doubt_lines
-from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
 from collbench.compare.tables.distribution import (
     jitter_text,
@@ -25,7 +32,6 @@ from collbench.core.peers import OWN_ALGOS
 from collbench.core.record import STATUSES, Record
 from collbench.core.rows import (
     KNOB_NAMES,
-    SIZES,
     Workload,
     gpu_pairs,
     is_noise,
@@ -61,8 +67,7 @@ _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 def summary_lines(
     rows: Sequence[Record], columns: int, show_all: bool, bars: str = ""
 ) -> list[str]:
-    """The whole report of the rows of one file; show_all: the effect of each knob at each size,
-    every row, and all that looks wrong.
+    """The whole report of the rows of one file; show_all: every row, and all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
@@ -89,7 +94,6 @@ def summary_lines(
         launches = rows_with_launch_times(summary, workload)
         lines += launch_time_table(launches, summary.knobs, columns)
         if show_all:
-            lines += _effect_table(summary, workload, columns)
             lines += _every_row(summary, workload, columns)
     return lines
 
@@ -179,11 +183,11 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str
             parts[KNOB_NAMES[knob]] = span_text(where)
     if jitter := jitter_text(rows_with_launch_times(summary, workload)):
         parts["jitter"] = jitter
-    spreads = _spreads(summary, workload)
+    largest = {knob: _largest_effect(summary, workload, knob) for knob in KNOBS_WITH_EFFECT}
     if effects := [
-        f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
-        for knob in KNOBS_WITH_EFFECT
-        for size, effect in _largest_effect(summary, workload, knob, spreads)
+        f"{KNOB_NAMES.get(knob, knob)} up to {found[0]:.2f}x at {format_size(found[1])}"
+        for knob, found in largest.items()
+        if found is not None
     ]:
         parts["effect"] = ", ".join(effects)
     return parts
@@ -206,32 +210,15 @@ def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> str:
     return f"speedup {' to '.join(ends)}: {', '.join(parts)} of {told.total()} sizes"
 
 
-def _largest_effect(
-    summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
-) -> list[tuple[int, Effect]]:
-    """The size at which a knob has its largest effect, of those at which the repeats show one."""
-    if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
-        return []
-    found: list[tuple[int, Effect]] = []
-    for size, most in spreads:
-        if found and most < found[0][1].factor:
-            break
-        effect = effect_of(summary.best[workload][size], summary.knobs, knob)
-        if effect is not None and effect.is_clear:
-            found = [min([*found, (size, effect)], key=lambda pair: (-pair[1].factor, pair[0]))]
-    return found
-
-
-def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
-    """The sizes with an answer, and the slowest of our repeats over the fastest, which no effect
-    exceeds; the largest first.
-    """
-    known = []
-    for size, best in summary.best[workload].items():
-        if best.is_certain:
-            times = list(chain.from_iterable([times_of(row) for row in best.rows]))
-            known.append((size, max(times) / min(times)))
-    return sorted(known, key=lambda pair: -pair[1])
+def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[float, int] | None:
+    """The largest effect of a knob and its size, of those at which the repeats show one."""
+    factors = (
+        (effect_of(best, summary.knobs, knob), size)
+        for size, best in summary.best[workload].items()
+        if best.is_certain
+    )
+    known = [(factor, size) for factor, size in factors if factor is not None]
+    return min(known, key=lambda one: (-one[0], one[1]), default=None)
 
 
 def kinds_text(strange: Sequence[Suspect]) -> str:
@@ -473,44 +460,6 @@ def interval_text(best: Best, peer: str) -> str:
     ratio = best.peers.get(peer)
     is_known = ratio is not None and ratio.low == ratio.low
     return f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio is not None and is_known else "-"
-
-
-def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[str]:
-    """The effect of each knob at each size, and its best value."""
-    sizes = summary.best[workload]
-    effects = {
-        size: {
-            knob: effect
-            for knob in KNOBS_WITH_EFFECT
-            if (effect := effect_of(best, summary.knobs, knob)) is not None
-        }
-        for size, best in sizes.items()
-    }
-    knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
-    if not knobs:
-        return []
-    rows = [
-        (
-            format_size(size),
-            *[_effect_cell(here[knob], knob) if knob in here else "-" for knob in knobs],
-        )
-        for size, here in effects.items()
-    ]
-    return [
-        "",
-        *wrapped(
-            "effect of a knob: slowest value over fastest, the rest as in the best configuration",
-            columns,
-        ),
-        "(in brackets: its fastest value; ~: the repeats do not separate them)",
-        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, (0,), columns),
-    ]
-
-
-def _effect_cell(effect: Effect, knob: str) -> str:
-    value = effect.best
-    text = format_size(value) if knob in SIZES and isinstance(value, int) else value
-    return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
 def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
