@@ -35,43 +35,9 @@ def test_every_shared_output_is_read(file: Path) -> None:
 @pytest.mark.parametrize("stem", ["allreduce", "allreduce_iters"])
 def test_text_and_json_of_one_run_say_the_same(stem: str) -> None:
     text, json_ = load(SHARED / f"{stem}.txt").frame, load(SHARED / f"{stem}.json").frame
-    same = [
-        "op",
-        "dtype",
-        "redop",
-        "root",
-        "placement",
-        "ranks",
-        "size_bytes",
-        "count",
-        "iters",
-        "wrong",
-        "status",
-        "host",
-        "device",
-    ]
-    pd.testing.assert_frame_equal(text[same], json_[same])
+    same = "op dtype redop root placement ranks size_bytes count iters wrong status host device"
+    pd.testing.assert_frame_equal(text[same.split()], json_[same.split()])
     assert (abs(text["time_us"] / json_["time_us"] - 1) < 0.001).all()
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    "file", [file for file in REAL if file.suffix == ".txt"], ids=lambda file: file.name
-)
-def test_bandwidths_are_those_printed(file: Path) -> None:
-    printed = [
-        line.split()
-        for line in file.read_text().splitlines()
-        if re.match(r"\s+\d+\s+\d+\s+[a-z]", line)
-    ]
-    rows = load(file).frame
-    out = rows[rows["placement"] == "out"]
-    assert [float(words[7]) for words in printed] == pytest.approx(
-        list(out["busbw_gbs"]), abs=0.02, rel=0.002
-    )
-    assert [float(words[6]) for words in printed] == pytest.approx(
-        list(out["algbw_gbs"]), abs=0.02, rel=0.002
-    )
 
 
 def test_an_old_version_with_a_blank_reduction_and_errors() -> None:
@@ -370,7 +336,7 @@ def test_groups_of_ranks_have_collectives_of_their_own(tmp_path: Path) -> None:
     split = re.sub(r"Rank +(\d+)", lambda rank: f"{rank[0]} Group {int(rank[1]) % 4:2}", text)
     loaded = load(written(tmp_path, split, "broadcast.txt"))
     assert set(loaded.frame["ranks"]) == {2}
-    assert "8 lines name a rank, in groups of 2 (line 12)" in loaded.remarks
+    assert "8 ranks are named, in groups of 2 (line 12)" in loaded.remarks
 
 
 def test_rows_that_a_script_keeps_as_comments(tmp_path: Path) -> None:

@@ -385,13 +385,6 @@ def test_many_knobs_stay_within_the_columns() -> None:
     )
 
 
-def test_the_title_of_the_effects_keeps_to_the_columns() -> None:
-    rows = records(row((10.0, 10.0), channels=1), row((20.0, 20.0), channels=2))
-    lines = text_of(rows, show_all=True).splitlines()
-    (title,) = [line for line in lines if line.startswith("effect of a knob")]
-    assert len(title) <= 80
-
-
 def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
     # Another tool's file: no ranks, no bandwidth, an operation that we have not.
     given = records(
