@@ -136,11 +136,11 @@ def drawing(
         f'<line x1="{number(_MARGIN)}" x2="{number(WIDTH - _MARGIN)}" y1="{number(floor)}"'
         f' y2="{number(floor)}" stroke="currentColor"/>'
     )
-    ends = ((first, "start"), (end, "end"))
+    anchors = ((first, "start"), (end, "end"))
     parts += [
         f'<text x="{number(place(at))}" y="{number(HEIGHT - 4)}" font-size="11"'
         f' text-anchor="{anchor}">{format_time_us(edge_us(at))} us</text>'
-        for at, anchor in ends
+        for at, anchor in anchors
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{number(WIDTH)}"'
