@@ -423,7 +423,7 @@ def _records(
             placement=part.placement,
             ranks=reading.ranks,
             hosts=len(set(run.hosts.values())) or run.nodes,
-            size_bytes=row.size_bytes * (reading.ranks if reading.is_block else 1),
+            size_bytes=row.size_bytes,
             count=row.count,
             times_us=[float(part.time)],
             bounds_us=part.bounds_us,
