@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from collbench.compare.history import History, Series
-from collbench.compare.tables.changes import percent
+from collbench.compare.tables.changes import NAME_COLUMNS, percent
 from collbench.core.units import format_size, format_time_us
 from collbench.core.web.html import Cell, HtmlCell, element, section, table
 
@@ -97,7 +97,8 @@ def _figure(one: Series, known: History) -> str:
     dots = "".join(
         f'<circle r="2.5" cx="{x(run)}" cy="{y(math.log(one.times_us[run]))}"/>' for run in places
     )
-    name = f"{one.op} {format_size(one.size_bytes)} {one.backend} {one.algo} {one.proto}".rstrip()
+    size = format_size(int(one.point["size_bytes"]))
+    name = " ".join([one.point["op"], size, *(one.point[of] for of in NAME_COLUMNS[1:])]).rstrip()
     change = (
         f": {percent(one.ratio)}, {format_time_us(one.levels_us[0])} to"
         f" {format_time_us(one.levels_us[-1])} us"
