@@ -89,51 +89,42 @@ def _of_peer(
     """How far from a library's best."""
     name = peer_name(peer)
     told = Counter(best.verdict_of_peer(peer) for best in summary.every_best if peer in best.peers)
-    words = (
-        f"faster or level at {told['better'] + told['same']}, slower at {told['worse']}, cannot"
-        f" tell at {told['cannot tell']} of {told.total()}"
-    )
-    where = _where(workload, gap, summary)
     verb = "slowest" if gap.value < 1 else "least ahead"
-    parts = [
-        element("h3", f"From {name}'s best"),
-        f"<p>{element('strong', _times(gap.value))} {verb}, "
-        + link(where, address(workload.op, "peer", places.of(gap.row), gap.size_bytes))
-        + element("span", f"; {words} points.")
-        + "</p>",
-        element(
-            "p",
-            f"The time of {name}'s own choice, {fastest_text(peer)}, over that of our"
-            " best: the lowest of each band of sizes, and where; above 1 we are faster.",
-            class_="hint",
-        ),
+    tail = (
+        f"; faster or level at {told['better'] + told['same']}, slower at {told['worse']}, cannot"
+        f" tell at {told['cannot tell']} of {told.total()} points."
+    )
+    place = link(_where(workload, gap, summary), _address("peer", workload, gap, places))
+    return _answer(
+        f"From {name}'s best",
+        f"<p>{element('strong', _times(gap.value))} {verb}, {place}{element('span', tail)}</p>",
+        f"The time of {name}'s own choice, {fastest_text(peer)}, over that of our best: the lowest"
+        " of each band of sizes, and where; above 1 we are faster.",
         _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
-    ]
-    return "\n".join(parts)
+    )
 
 
 def _of_wire(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
     """How far from what the links allow."""
-    where = _where(workload, gap, summary)
-    above = (
-        f" of sizes above {format_size(LINKS_BOUND_BYTES)}"
-        if gap.size_bytes > LINKS_BOUND_BYTES
-        else ""
-    )
-    parts = [
-        element("h3", "From the wire"),
-        f"<p>{element('strong', f'{100 * gap.value:.0f}% of the ceiling')} at least{above}, "
-        + link(where, address(workload.op, "wire", places.of(gap.row), gap.size_bytes))
-        + ".</p>",
-        element(
-            "p",
-            "The bus bandwidth of our best over what the links allow its schedule: the lowest of"
-            " each band. Small sizes are bound by latency, not by the links.",
-            class_="hint",
-        ),
+    is_above = gap.size_bytes > LINKS_BOUND_BYTES
+    above = f" of sizes above {format_size(LINKS_BOUND_BYTES)}" if is_above else ""
+    share = element("strong", f"{100 * gap.value:.0f}% of the ceiling")
+    place = link(_where(workload, gap, summary), _address("wire", workload, gap, places))
+    return _answer(
+        "From the wire",
+        f"<p>{share} at least{above}, {place}.</p>",
+        "The bus bandwidth of our best over what the links allow its schedule: the lowest of each"
+        " band. Small sizes are bound by latency, not by the links.",
         _grid(gaps, "wire", _wire_cell, "From the wire", places),
-    ]
-    return "\n".join(parts)
+    )
+
+
+def _answer(title: str, lead: str, hint: str, grid: str) -> str:
+    return "\n".join([element("h3", title), lead, element("p", hint, class_="hint"), grid])
+
+
+def _address(axis: str, workload: Workload, gap: Gap, places: Places) -> str:
+    return address(workload.op, axis, places.of(gap.row), gap.size_bytes)
 
 
 def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
@@ -166,9 +157,7 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
         [
             named[workload],
             *[
-                words(gap)._replace(
-                    href=address(workload.op, axis, places.of(gap.row), gap.size_bytes)
-                )
+                words(gap)._replace(href=_address(axis, workload, gap, places))
                 if (gap := gaps[workload].get(band)) is not None
                 else "-"
                 for band in bands

@@ -215,10 +215,6 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_axisbelow(True)
 
 
-def _sizes(curves: Sequence[Curve]) -> list[int]:
-    return [point.bytes for curve in curves for point in curve.points]
-
-
 def _color(curve: Curve) -> str:
     """The colour of a curve: of its library, or of its algorithm."""
     name = curve.backend if curve.is_peer else dict(curve.knobs).get("algorithm", "")
@@ -303,10 +299,13 @@ def _one_group(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str,
         others += line.role == "other"
         if line.role != "other":
             _add(entries, line.curve.name, style)
-    if others:
-        name = counted(others, "other")
-        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
+    _add_others(entries, others)
     _finish(axes, here, kind, entries)
+
+
+def _add_others(entries: dict[str, Line2D], count: int) -> None:
+    if count:
+        _add(entries, counted(count, "other"), {"color": "#CCCCCC", "linewidth": 1.5})
 
 
 def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:
@@ -341,7 +340,7 @@ def _finish(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Li
         axes.axhline(one, **style)
         if kind == "wire":
             _add(entries, "100: all that the links allow", style)
-    _size_axis(axes, _sizes(here))
+    _size_axis(axes, [point.bytes for curve in here for point in curve.points])
     axes.set_xlabel("size", labelpad=2)
     _value_axis(axes, kind)
 
@@ -402,12 +401,8 @@ def _ratios(axes: Axes, here: Sequence[CurvePair], entries: dict[str, Line2D]) -
         low, high = [one[2] for one in known], [one[3] for one in known]
         axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=3.5)
         _add(entries, " | ".join(dict.fromkeys((pair.new.name, pair.base.name))), style)
-    if others:
-        name = counted(len(others), "other")
-        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
-    _size_axis(axes, _sizes([pair.new for pair in here]))
-    axes.set_xlabel("size", labelpad=2)
-    _value_axis(axes, "time")
+    _add_others(entries, len(others))
+    _finish(axes, [pair.new for pair in here], "time", entries)
     bottom, top = axes.get_ylim()
     axes.axhspan(1, top, color=JUDGEMENTS["worse"].light, alpha=0.06, linewidth=0)
     axes.axhspan(bottom, 1, color=JUDGEMENTS["better"].light, alpha=0.06, linewidth=0)
