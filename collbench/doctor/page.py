@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from collbench.core.web.html import HtmlCell, element, facts_list, section, table
+from collbench.core.web.html import element, facts_list, section, table
 from collbench.core.web.parts import document, style
 from collbench.core.web.svg import clean
 from collbench.doctor.finding import Finding
@@ -22,18 +22,9 @@ def page(
     parts = [_finding(number, one) for number, one in enumerate(findings, 1)]
     parts += [_explanation(name, text) for name, text in explanations.items()]
     looked = [
-        (
-            "",
-            (
-                HtmlCell(run.identifier),
-                HtmlCell("no" if run.reason else "yes"),
-                HtmlCell(run.title),
-                HtmlCell(run.reason),
-            ),
-        )
-        for run in runs
+        (run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs
     ]
-    heads = tuple(map(HtmlCell, ("check", "looked", "at", "why not")))
+    heads = ("check", "looked", "at", "why not")
     parts.append(
         section("checks", "What was looked at", table(heads, looked, kind="cards", label="checks"))
     )

@@ -5,10 +5,9 @@ descriptions. What they mean is in nvbandwidth_matrix.
 import re
 from dataclasses import dataclass, field, replace
 
-from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, merged, refuse_too_many
+from collbench.compare.readers.foreign import ForeignRemarks
 from collbench.compare.readers.log_lines import Line, log_lines
-from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, records_of
-from collbench.core.errors import UsageError
+from collbench.compare.readers.nvbandwidth_matrix import WITH_ROWS, Host, Matrix, rows_of
 from collbench.core.record import Record
 
 TOOL = "nvbandwidth"
@@ -34,6 +33,7 @@ _MEANING = {
     "waiving": _WAIVED,
     "invalid value": "its own check met wrong data, and it ended",
 }
+_LOOK = "nvidia-smi topo -p2p r, ACS, IOMMU and Xid in dmesg: collbench doctor"
 _PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
 
 
@@ -52,30 +52,17 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for line in log_lines(text, HEADING):
         parser.take(line)
     remarks = ForeignRemarks("line")
-    rows: list[tuple[ForeignTable, int, Record]] = []
-    for span, matrix, host in parser.found:
-        rows += [(span, line, row) for line, row in records_of(matrix, host, remarks)]
     for test, place in parser.not_run:
         remarks.add(f"{test} ({{at}})", place)
-    refuse_too_many([(line, row) for _, line, row in rows], name)
-    said = remarks.texts()
-    if not rows:
-        last = parser.found[-1][1].place if parser.found else text.count("\n") + 1
-        raise UsageError(
-            f"{name}, line {last}: no row: {'; '.join(said) or 'the output ends before a matrix'}",
-            "nvidia-smi topo -p2p r, ACS, IOMMU and Xid in dmesg: collbench doctor"
-            if parser.not_run
-            else "only copies between two GPUs have a counterpart: -t"
-            " device_to_device_memcpy_write_ce",
-        )
-    return merged(rows, name), said
+    empty = f"the output ends before a matrix, in line {text.count(chr(10)) + 1}"
+    return rows_of(parser.found, name, remarks, empty, _LOOK if parser.not_run else WITH_ROWS)
 
 
 @dataclass(slots=True, kw_only=True)
 class _MatrixParser:
     """The matrices in a text, from its lines one by one."""
 
-    found: list[tuple[ForeignTable, Matrix, Host]] = field(default_factory=list)
+    found: list[tuple[Matrix, Host]] = field(default_factory=list)
     not_run: list[tuple[str, int]] = field(default_factory=list)
     host: Host = field(default_factory=Host)
     test: str = ""
@@ -86,10 +73,10 @@ class _MatrixParser:
         """The next line."""
         text = line.text
         if version := _VERSION.match(text):
-            self._stop()
+            self.current = None  # with or without its end
             self.host = Host(versions=f"nvbandwidth {version[1]}", command=self.host.command)
         elif running := _RUNNING.match(text):
-            self._stop()
+            self.current = None
             self.test = running[1]
             self._take_of_test(line)
         elif (driver := _DRIVER.match(text)) and self.host.versions:
@@ -100,7 +87,7 @@ class _MatrixParser:
         elif _PROGRAM.search(text) and not self.test:
             self.host = Host(command=text)
         elif _PROGRAM.search(text):
-            self._stop()
+            self.current = None
             self.host, self.test = Host(command=text), ""
         elif self.test or self.host.versions:
             self._take_of_test(line)
@@ -121,17 +108,10 @@ class _MatrixParser:
         elif matrix is not None and matrix.columns and _BEGUN_ROW.match(text):
             _add_row(matrix, line.number, text)
         elif _DESCRIPTION.match(text):
-            self._stop()
             self.current = Matrix(
                 test=self.test, place=line.number, description=text, has_end=False
             )
-            conditions = {"the command": self.host.command, "the version": self.host.versions}
-            span = ForeignTable(first=line.number, last=line.number, conditions=conditions)
-            self.found.append((span, self.current, self.host))
-
-    def _stop(self) -> None:
-        """What stood before is over, with or without its end."""
-        self.current = None
+            self.found.append((self.current, self.host))
 
 
 def _add_row(matrix: Matrix, number: int, text: str) -> None:
