@@ -14,20 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from collbench.backends.base import Batch, Peer, Samples, Session, SessionOptions
+from collbench.backends.blocking import GUARD, MARGIN_BYTES, stray, zones
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
 from collbench.backends.kernel.contract import GRACE_S, START_S, KernelCall, KernelFile, KernelRank
-from collbench.backends.library import (
-    GUARD,
-    MARGIN_BYTES,
-    Call,
-    LibraryRank,
-    LibrarySession,
-    private_bytes,
-    stray,
-    zones,
-)
+from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import dtype
