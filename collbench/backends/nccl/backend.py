@@ -14,14 +14,7 @@ from functools import partial
 
 from collbench.backends.base import GpuOptions, Peer, SessionOptions
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import (
-    START_S,
-    GpuFacts,
-    GpuRank,
-    GpuSession,
-    repeat_limit_s,
-    why_no_gpus,
-)
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, GpuSession, why_no_gpus
 from collbench.backends.nccl.knobs import GROUPED, registration, why_waived
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
@@ -285,7 +278,7 @@ class NcclRank(GpuRank[NcclKey]):
 
     def _wait(self, work_s: float) -> None:
         try:
-            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
+            super()._wait(work_s)
         except HangError:
             self.give_up()
             raise

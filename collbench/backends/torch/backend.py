@@ -21,14 +21,7 @@ from typing import Any
 from collbench.backends.base import GpuOptions, Peer, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import (
-    START_S,
-    GpuFacts,
-    GpuRank,
-    GpuSession,
-    repeat_limit_s,
-    why_no_gpus,
-)
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, GpuSession, why_no_gpus
 from collbench.backends.library import Call, why_lacking
 from collbench.backends.torch.process_group import (
     INSTALL_HINT,
@@ -169,9 +162,6 @@ class TorchRank(GpuRank[TorchKey]):
             wait=self._wait,
             graphs=self.graphs,
         )
-
-    def _wait(self, work_s: float) -> None:
-        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
 
 
 def _refusal(what: str, error: Exception) -> RefusedError:
