@@ -51,6 +51,7 @@ from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.group import Group, RankContext, WorkerGroup
 from collbench.core.host import has_nvidia_gpus
+from collbench.core.launcher import with_switches
 from collbench.core.pattern import Wrong
 from collbench.core.peers import Variables
 from collbench.core.world import ranks_per_gpu
@@ -130,16 +131,14 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     if options.is_urgent:
         card.take_highest_priority()
     runtime = card.runtime
+    cuda = with_switches(f"cuda {runtime.runtimeGetVersion()}", _CUDA_SWITCHES)
     facts = GpuFacts(
         name=card.name,
         uuid=card.uuid or gpus.uuid_at(runtime.deviceGetPCIBusId(index)),
         arch=card.arch,
         cache_bytes=card.cache_bytes,
         pids=(os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
-        version=(
-            f"cuda {runtime.runtimeGetVersion()}{_switches()}; driver {runtime.driverGetVersion()};"
-            f" cupy {card.cupy.__version__}"
-        ),
+        version=(f"{cuda}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}"),
     )
     return (
         DeviceRank(
@@ -263,12 +262,6 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
 
 # any GpuRank, whatever names its launches
 GpuRankT = TypeVar("GpuRankT", bound=GpuRank[Never])
-
-
-def _switches() -> str:
-    """What the environment sets that changes how CUDA runs launches, in words."""
-    switches = [f"{name}={os.environ[name]}" for name in _CUDA_SWITCHES if name in os.environ]
-    return f" with {' '.join(switches)}" if switches else ""
 
 
 def open_ranks(
