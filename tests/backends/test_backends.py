@@ -16,7 +16,6 @@ from collbench.backends import reference, repeat
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.repeat import rotations
-from collbench.core.case import Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.core.dtypes import dtype as kind_of
@@ -155,9 +154,9 @@ def test_fp8_results_beyond_the_range_become_its_ends(
 @given(
     schedule=random_schedule,
     count=st.integers(1, 300),
-    channels=st.integers(1, 3),
-    slots=st.integers(2, 5),
-    slices=st.integers(1, 2),
+    knobs=st.fixed_dictionaries(
+        {"channels": st.integers(1, 3), "slots": st.integers(2, 5), "slices": st.integers(1, 2)}
+    ),
     way=st.sampled_from(WAYS),
     dtype=st.sampled_from(WIDTHS),
     seed=st.integers(0, 99),
@@ -166,33 +165,14 @@ def test_schedules_that_nobody_registered(
     crowd: Crowd,
     schedule: Schedule,
     count: int,
-    channels: int,
-    slots: int,
-    slices: int,
+    knobs: dict[str, int],
     way: tuple[bool, str],
     dtype: DtypeName,
     seed: int,
 ) -> None:
-    what = Problem(
-        op=schedule.op,
-        n=schedule.n,
-        root=0,
-        block_count=count,
-        dtype=dtype,
-        redop="sum",
-        in_place=False,
-    )
+    what, (direct, proto) = problem(schedule.op, schedule.n, count=count, dtype=dtype), way
     try:
-        plan = lay_out(
-            what,
-            schedule,
-            direct=way[0],
-            proto=way[1],
-            channels=channels,
-            slots=slots,
-            slices=slices,
-            chunk_bytes=128,
-        )
+        plan = lay_out(what, schedule, direct=direct, proto=proto, chunk_bytes=128, **knobs)
     except ScheduleError as error:
         assert "deadlocks" in error.message  # too few slots for this one: refused, not run
         return

@@ -66,30 +66,18 @@ def case(**more: object) -> Case:
 
 
 def plan_of(
-    op: OpName,
-    algo: str,
-    proto: str,
-    found: Domains,
-    *,
-    count: int = 611,
-    slots: int = 4,
-    channels: int = 2,
-    slices: int = 2,
-    chunk_bytes: int = 64,
-    near: str = "p2p",
+    op: OpName, algo: str, proto: str, found: Domains, *, near: str = "p2p", **knobs: Any
 ) -> Plan:
-    n = len(found)
+    n, count = len(found), knobs.pop("count", 611)
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
     return lay_out(
         problem(op, n, count=count),
         registered(op, algo, world_of(algo, n, 0)),
         p2p="push",
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slices=slices if proto == "simple" else 1,
         kernel=Kernel(proto=proto, threads=64),
         transport=label(found, near),
         domains=found,
+        **(given if proto == "simple" else {**given, "slices": 1}),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import cycle, groupby, pairwise, product
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -82,28 +82,16 @@ OPS_AND_MODES = pytest.mark.parametrize(
 )
 
 
-def plan_for(
-    what: Problem,
-    schedule: Schedule,
-    mode: Mode,
-    *,
-    channels: int = 2,
-    slots: int = 4,
-    chunk_bytes: int = 64,
-    slices: int = 2,
-) -> Plan:
-    kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
+def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
     return lay_out(
         what,
         schedule,
         direct=mode.direct,
         p2p=mode.p2p,
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slices=slices if mode.proto == "simple" else 1,
-        kernel=kernel,
+        kernel=Kernel(proto=mode.proto, threads=64, unroll=1),
         transport=mode.transport,
+        **(given if mode.proto == "simple" else {**given, "slices": 1}),
     )
 
 
@@ -324,44 +312,27 @@ def test_automatic_choices_are_right(op: OpName, n: int) -> None:
     random_schedule,
     st.sampled_from(MODES),
     st.integers(1, 400),
-    st.integers(1, 3),
-    st.integers(2, 8),
-    st.sampled_from([16, 48, 64, 256]),
-    st.integers(1, 3),
+    st.fixed_dictionaries(
+        {
+            "channels": st.integers(1, 3),
+            "slots": st.integers(2, 8),
+            "chunk_bytes": st.sampled_from([16, 48, 64, 256]),
+            "slices": st.integers(1, 3),
+        }
+    ),
     st.integers(0, 7),
     st.booleans(),
 )
 @settings(max_examples=40)
 def test_schedules_that_nobody_registered(
-    schedule: Schedule,
-    mode: Mode,
-    count: int,
-    channels: int,
-    slots: int,
-    chunk_bytes: int,
-    slices: int,
-    number: int,
-    in_place: bool,
+    schedule: Schedule, mode: Mode, count: int, knobs: dict[str, int], number: int, in_place: bool
 ) -> None:
-    dtype, redop = kinds(schedule.op, number)
-    what = problem(
-        schedule.op,
-        schedule.n,
-        count=count,
-        dtype=dtype,
-        redop=redop,
-        in_place=in_place and collective(schedule.op).has_in_place,
-    )
+    op, n = schedule.op, schedule.n
+    dtype, redop = kinds(op, number)
+    in_place &= collective(op).has_in_place
+    what = problem(op, n, count=count, dtype=dtype, redop=redop, in_place=in_place)
     try:
-        plan = plan_for(
-            what,
-            schedule,
-            mode,
-            channels=channels,
-            slots=slots,
-            chunk_bytes=chunk_bytes,
-            slices=slices,
-        )
+        plan = plan_for(what, schedule, mode, **knobs)
     except ScheduleError as error:
         assert "deadlocks" in error.message
         return
