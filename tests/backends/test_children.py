@@ -60,13 +60,6 @@ def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
     assert len({os.getpid(), *(pid for *_, pid, _ in told)}) == 3
 
 
-def test_closing_ends_them() -> None:
-    workers = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
-    found = pids(workers)
-    workers.close()
-    assert not any(map(is_alive, found))
-
-
 def test_what_a_child_raises_comes_through_and_ends_nothing(workers: Workers) -> None:
     with pytest.raises(RefusedError, match="no such thing") as found:
         workers.call(ChildRank.refuse, timeout_s=30)

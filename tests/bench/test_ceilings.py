@@ -1,5 +1,6 @@
 """RankLinks from traffic and links, against figures worked out by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ from collbench.planning.layout import registered
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
-from collbench.planning.price.bound import bound, efficiency
+from collbench.planning.price.bound import Bound, bound, efficiency
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from tests.core.test_record import ROW
@@ -80,6 +81,16 @@ def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None
     assert limit.endswith("PCIe 3.0 x16")
 
 
+def test_what_most_passes_limits() -> None:
+    """The root of a star takes in n-1 vectors and gives out as many. Between sockets pass one step
+    of a ring, and of a direct allgather four of the twelve blocks, each a quarter of S.
+    """
+    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
+    assert (found, limit) == (pytest.approx(6.0), "GPU1 -> GPU2, socket link")
+    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
+
+
 def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
     named = {
         name: RankLinks(topology, [gpu.id for gpu in topology.gpus]).joined(4)
@@ -91,36 +102,29 @@ def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
     assert RankLinks(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
 
 
-def test_a_star_fills_the_root_alone() -> None:
-    """The root takes in n-1 vectors and gives out as many."""
-    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+def ceilings_by(transports: Sequence[str], case: Case, links: RankLinks) -> list[Bound]:
+    """The ceiling of a case by each transport."""
+    chosen = [resolve(replace(case, transport=transport), Limits()) for transport in transports]
+    found = [links.ceiling(one.case, one.plan) for one in chosen]
+    assert None not in found
+    return [one for one in found if one is not None]
 
 
-def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
-    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
-    ceilings = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
-    found = {}
-    for transport in ("p2p", "shm"):
-        chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
-    assert found["p2p"] is not None
-    assert found["shm"] is not None
-    assert found["p2p"].gbs == pytest.approx(STORES_GBS)
-    assert found["shm"].gbs == pytest.approx(pcie(5, 16).usable_gbs)
-    assert "PCIe 5.0 x16" in found["shm"].limit
-
-
-def test_the_link_between_sockets_limits_a_ring() -> None:
-    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
-    assert found == pytest.approx(6.0)
-    assert limit == "GPU1 -> GPU2, socket link"
-
-
-def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
-    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of
-    S.
+def test_each_transport_has_a_ceiling_of_its_own() -> None:
+    """Host memory is reached over PCIe, whatever else joins the GPUs; engines copy faster than
+    kernels store.
     """
-    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
+    links = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
+    p2p, shm = ceilings_by(("p2p", "shm"), case, links)
+    assert p2p.gbs == pytest.approx(STORES_GBS)
+    assert shm.gbs == pytest.approx(pcie(5, 16).usable_gbs)
+    assert "PCIe 5.0 x16" in shm.limit
+    links = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
+    case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=1 << 28)
+    p2p, copied = ceilings_by(("p2p", "ce"), case, links)
+    assert p2p.gbs < copied.gbs < 450
+    assert copied.text == "copy engines over GPU0 -> GPU1, NVLink 4 x18"
 
 
 def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
@@ -224,18 +228,6 @@ def test_a_library_is_held_against_the_engine_that_it_may_use(
     found = ceilings.ceiling(case, None)
     assert found is not None and found.engine == engine
     assert found.gbs == best_gbs(ceilings.topology.links[0], engine)
-
-
-def test_copies_and_stores_have_ceilings_of_their_own() -> None:
-    ceilings = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
-    case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=1 << 28)
-    found = {}
-    for transport in ("p2p", "ce"):
-        chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
-    assert found["p2p"] is not None and found["ce"] is not None
-    assert found["p2p"].gbs < found["ce"].gbs < 450
-    assert found["ce"].text == "copy engines over GPU0 -> GPU1, NVLink 4 x18"
 
 
 def test_a_link_that_nobody_measured_carries_copies_at_its_line_rate() -> None:

@@ -136,11 +136,3 @@ def test_a_slow_pair_is_named_beside_those_of_its_class() -> None:
     assert behind(pairs, machine_topology("pcie-2x2"), GPUS) == [
         (RankPair(a=1, b=3, way="stores", value=3.0), 5.0)
     ]
-
-
-def test_copy_engines_are_expected_to_use_nvlink_better_than_stores() -> None:
-    """395 of 450 GB/s were measured on 4 x H200, stores reached 366."""
-    topology = machine_topology("hgx-h200")
-    assert expected_gbs(topology, "gpu0", "gpu1", "copies") == pytest.approx(391.5)
-    assert expected_gbs(topology, "gpu0", "gpu1", "stores") == pytest.approx(364.5)
-    assert expected_gbs(topology, "gpu0", "gpu1", "host") == pytest.approx(47.9, abs=0.1)
