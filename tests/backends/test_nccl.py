@@ -19,7 +19,7 @@ from collbench.backends.repeat import RankTiming
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.core.case import Case
-from collbench.core.collectives import collective
+from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
@@ -461,6 +461,24 @@ def test_ranks_that_hang_give_everything_back(
         session.close()
     assert (pretended.faults, pretended.left()) == ([], [])
     assert {comm.state for comm in pretended.comms if comm.rank} == {"aborted"}
+
+
+@pytest.mark.parametrize("op", UNEVEN_OPS)
+def test_groups_of_calls_move_unequal_blocks(op: OpName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones among them."""
+    pretended = nccl_on(Machine(2), monkeypatch)
+    run_on(pretended.machine, 5, monkeypatch)
+    given = [
+        case(op=op, ranks=5, skew=skew, placement="in" if in_place else "out").rounded()
+        for skew in ("zipf:1", "hot:1")
+        for in_place in (False, True)[: 1 + collective(op).has_in_place]
+    ]
+    session = nccl.NcclSession(LocalGroup(), given, hot=True, options=GpuOptions())
+    try:
+        assert not any(session.run(one, Batch(iterations=3)).wrong for one in given)
+    finally:
+        session.close()
+    assert (pretended.faults, pretended.left()) == ([], [])
 
 
 def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
