@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,11 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def output_of(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    of: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, env=env, check=False, **of)
 
 
 def pids(workers: Workers) -> list[int]:
@@ -112,14 +118,7 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
         "print(*(pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = output_of([sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr.count("talk")) == (-9, 2)
     children = [int(pid) for pid in done.stdout.split()]
     assert len(children) == 2
@@ -152,14 +151,8 @@ group.close(0)
 def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:])))
-    done = subprocess.run(
-        under_mpirun(2, [sys.executable, str(script)]),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment({"PYTHONPATH": str(ROOT)}),
-    )
+    command = under_mpirun(2, [sys.executable, str(script)])
+    done = output_of(command, environment({"PYTHONPATH": str(ROOT)}))
     assert done.returncode == 0, done.stderr
     told = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [(rank, n, is_process, values) for rank, n, is_process, _, values in told] == [

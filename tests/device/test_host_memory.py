@@ -60,15 +60,8 @@ def test_another_process_reads_and_writes_it() -> None:
     assert ctypes.string_at(memory.address, 1 << 16) == bytes(1 << 16)
     write(memory, 100, b"hello")
     words = [sys.executable, "-c", READER, *map(str, memory.handle()[:3])]
-    done = subprocess.run(
-        words,
-        cwd=Path(__file__).parent.parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout.strip() == "hello"
+    root = Path(__file__).parent.parents[1]
+    assert subprocess.check_output(words, cwd=root, text=True, timeout=60).strip() == "hello"
     assert ctypes.string_at(memory.address, 4) == b"back"
     memory.close()
     assert runtime.registered == []

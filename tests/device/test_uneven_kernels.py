@@ -171,13 +171,11 @@ def test_messages_of_mpi_carry_unequal_blocks(op: OpName, algo: str, number: int
     """Between all ranks, or between halves that reach each other's memory."""
     for seed, proto in enumerate(("simple", "ll"), number):
         domains = (0, 0, 1, 1) if seed % 2 else (0, 1, 2)
-        plan = plan_for(
+        what, mode = (
             drawn_problem(op, len(domains), seed),
-            algo,
             Mode(proto, False, "push", label(domains)),
-            channels=1 + number % 3,
-            domains=domains,
         )
+        plan = plan_for(what, algo, mode, channels=1 + number % 3, domains=domains)
         Gpus(plan, seed).run(*RUNS)
 
 
@@ -275,21 +273,14 @@ KERNELS = [
 @pytest.mark.parametrize(("op", "proto", "arch"), tiered(KERNELS, KERNELS[::10]))
 def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
     """Interpreted and compiled in, with narrow and wide sets of buffers."""
-    is_plain = proto == "simple"
-    for case in (
-        Case(op=op, backend="cuda", ranks=4, size_bytes=4 << 30, proto=proto, skew="zipf:1"),
-        Case(
-            op=op,
-            backend="cuda",
-            ranks=4,
-            size_bytes=1 << 16,
-            proto=proto,
-            skew="even" if proto == "sentinel" else "hot:1",  # which takes it several loops
-            specialize="auto" if is_plain else "on",
-        ),
-    ):
-        if proto == "sentinel" and case.size_bytes > 1 << 20:
-            continue  # a launch needs each slot once
+    narrow = Case(op=op, backend="cuda", ranks=4, size_bytes=1 << 16, proto=proto)
+    if proto == "sentinel":  # a launch needs each slot once
+        cases = [replace(narrow, skew="even", specialize="on")]
+    else:
+        wide = replace(narrow, size_bytes=4 << 30, skew="zipf:1")
+        specialize = "auto" if proto == "simple" else "on"
+        cases = [wide, replace(narrow, skew="hot:1", specialize=specialize)]
+    for case in cases:
         plan = resolve(case.rounded(), limits_of(arch)).plan
         for rank in (0, plan.n - 1):
             compiled(kernel_source(plan, rank), arch)

@@ -170,15 +170,6 @@ class GpuLink(NamedTuple):
         """Whether both sides are one GPU, which has the memory, too."""
         return self.writer == self.reader and not self.in_host
 
-    def __str__(self) -> str:
-        if self.by_engine:
-            return f"host memory to GPU {self.reader} by the copy engine"
-        if self.writer == self.reader:
-            where = "through host memory" if self.in_host else "in its memory"
-            return f"two blocks of GPU {self.reader} {where}"
-        where = "through host memory" if self.in_host else "into its memory"
-        return f"GPU {self.writer} to GPU {self.reader} {where}"
-
 
 def links_of(test: Litmus, gpus: Sequence[int]) -> list[GpuLink]:
     """The links that a test is run on: inside the first GPU, through host memory, and from the
