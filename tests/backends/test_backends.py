@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def test_schedules_that_nobody_registered(
     crowd: Crowd,
     schedule: Schedule,
     count: int,
-    knobs: dict[str, int],
+    knobs: dict[str, Any],
     way: tuple[bool, str],
     dtype: DtypeName,
     seed: int,

@@ -60,10 +60,14 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     gpu = DeviceRank(0, 2, card, is_alone=True)
     gpu.gemm = cast(Gemm, FakeProduct(card, 64))
     monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.work(COMM, 5e-3))
-    poison = lambda problem, sets, stride, is_warm: card.log.append(("poison", COMM, sets))  # noqa: E731
-    compare = lambda problem, sets: WRONG if list(sets) == [0, 1] else None  # noqa: E731
-    monkeypatch.setattr(gpu, "prepare", poison)
-    monkeypatch.setattr(gpu, "compare", compare)
+    monkeypatch.setattr(
+        gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1] else None
+    )
+    monkeypatch.setattr(
+        gpu,
+        "prepare",
+        lambda problem, sets, stride, is_warm: card.log.append(("poison", COMM, sets)),
+    )
     return gpu
 
 
@@ -330,7 +334,13 @@ KERNEL_OF = {"collbench_copy": 77}
 
 
 def copied(way: str, **more: Any) -> Case:
-    of = {"op": "sendrecv", "backend": "copies", "proto": "", "ranks": 3, "size_bytes": 1 << 20}
+    of: dict[str, Any] = {
+        "op": "sendrecv",
+        "backend": "copies",
+        "proto": "",
+        "ranks": 3,
+        "size_bytes": 1 << 20,
+    }
     return Case(**{**of, "algo": way, **more})
 
 

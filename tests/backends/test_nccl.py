@@ -34,13 +34,19 @@ Forced = tuple[str, str, int, int]
 
 
 def case(**more: Any) -> Case:
-    given = {"op": "allreduce", "backend": "nccl", "algo": "library", "proto": "", "ranks": 4}
+    given: dict[str, Any] = {
+        "op": "allreduce",
+        "backend": "nccl",
+        "algo": "library",
+        "proto": "",
+        "ranks": 4,
+    }
     return Case(**{**given, "size_bytes": 4096, **more})
 
 
 def asked(*backends: str, **knobs: Any) -> list[Case]:
     """The cases of a sweep whose knobs the user asked for."""
-    of = {"sizes": (4096,), "ranks": (4,), "backend": backends, "knobs": knobs}
+    of: dict[str, Any] = {"sizes": (4096,), "ranks": (4,), "backend": backends, "knobs": knobs}
     return cases(Sweep(**of, asked=frozenset(knobs)), PEERS)
 
 

@@ -217,7 +217,12 @@ SIZES = ((1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3))
     ),
 )
 def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slices: int) -> None:
-    knobs = {"channels": channels, "slots": slots, "slices": slices, "chunk_bytes": 192}
+    knobs: dict[str, Any] = {
+        "channels": channels,
+        "slots": slots,
+        "slices": slices,
+        "chunk_bytes": 192,
+    }
     pairs: list[tuple[OpName, str]] = [("allreduce", "ring"), ("allreduce", "twoshot")]
     for seed, (op, algo) in enumerate([*pairs, ("alltoall", "direct"), ("broadcast", "chain")]):
         plan = plan_of(op, algo, proto, domains("net", "abcd"), count=count, **knobs)
@@ -437,7 +442,12 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
 def test_large_messages_of_the_host_are_taken_one_by_one(
     chunk_bytes: int, taken: list[int], threads: list[int]
 ) -> None:
-    knobs = {"count": 1 << 21, "slices": 1, "chunk_bytes": chunk_bytes, "channels": 1}
+    knobs: dict[str, Any] = {
+        "count": 1 << 21,
+        "slices": 1,
+        "chunk_bytes": chunk_bytes,
+        "channels": 1,
+    }
     plan = plan_of("alltoall", "direct", "simple", (0, 1, 2, 3), **knobs)
     receivers, (words, slots, _) = Receivers(1, OSError), net_bytes([plan], has_gpu_slots=False)
     memory = memoryview(bytearray(words)).cast("Q"), bytearray(slots)

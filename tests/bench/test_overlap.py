@@ -34,7 +34,13 @@ SETTINGS = OverlapSettings()
 
 def record(**more: Any) -> Record:
     knobs = dict.fromkeys(KEY, 0) | dict.fromkeys(TEXTS, "")
-    of = {"op": "allreduce", "ranks": 2, "size_bytes": 1 << 26, "status": "ok", "busbw_gbs": 100.0}
+    of: dict[str, Any] = {
+        "op": "allreduce",
+        "ranks": 2,
+        "size_bytes": 1 << 26,
+        "status": "ok",
+        "busbw_gbs": 100.0,
+    }
     return Record(**{**knobs, **of, **more})
 
 

@@ -59,9 +59,7 @@ def test_a_slow_pair_is_named() -> None:
     gpus = [gpu.id for gpu in machine.gpus]
     pairs = [
         RankPair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0)
-        for a in range(4)
-        for b in range(4)
-        if a != b
+        for a, b in permutations(range(4), 2)
     ]
     late = [
         RankPair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0)
@@ -77,15 +75,10 @@ def test_a_slow_pair_is_named() -> None:
 def test_measured_rates_take_the_place_of_expected_ones() -> None:
     machine = machine_topology("dgx-1v")
     gpus = [gpu.id for gpu in machine.gpus]
-    saved = with_rates(
-        machine,
-        gpus,
-        [
-            RankPair(a=0, b=1, way="stores", value=19.0),
-            RankPair(a=1, b=0, way="stores", value=18.5),
-        ],
-        "measured",
+    there, back = (
+        RankPair(a=a, b=1 - a, way="stores", value=value) for a, value in ((0, 19.0), (1, 18.5))
     )
+    saved = with_rates(machine, gpus, [there, back], "measured")
     assert path(saved, "gpu0", "gpu1").usable_gbs == 19.0
     assert path(saved, "gpu0", "gpu2").usable_gbs == path(machine, "gpu0", "gpu2").usable_gbs
 

@@ -278,7 +278,7 @@ def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
         cases = [replace(narrow, skew="even", specialize="on")]
     else:
         wide = replace(narrow, size_bytes=4 << 30, skew="zipf:1")
-        specialize = "auto" if proto == "simple" else "on"
+        specialize: Any = "auto" if proto == "simple" else "on"
         cases = [wide, replace(narrow, skew="hot:1", specialize=specialize)]
     for case in cases:
         plan = resolve(case.rounded(), limits_of(arch)).plan

@@ -150,19 +150,19 @@ def stop_guardian() -> None:
 def plant_stop(
     owner: Any, name: str, call: int = 1, *, is_after: bool = False, late_s: float = 0.0
 ) -> None:
-    """Let rank 1 stop itself when that is asked of it for the so manieth time, or after it; or come
-    late to it.
+    """Let rank 1 stop itself before or after it does that; or come late to it. call: the number of
+    the call on rank 1.
     """
     method, calls = getattr(owner, name), count(1)
 
     @wraps(method)  # which the driver calls by its name
-    def planted(rank: Any, *args: Any) -> Any:
-        is_now = next(calls) == call and getattr(rank, "rank", 0) == 1
+    def planted(rank: Any, *args: Any, **more: Any) -> Any:
+        is_now = getattr(rank, "rank", 0) == 1 and next(calls) == call
         if is_now and late_s:
             time.sleep(late_s)
         elif is_now and not is_after:
             os.kill(os.getpid(), signal.SIGSTOP)
-        found = method(rank, *args)
+        found = method(rank, *args, **more)
         if is_now and is_after:
             os.kill(os.getpid(), signal.SIGSTOP)
         return found

@@ -23,7 +23,13 @@ class MadeUpSession(GpuSession[str, str, GpuRank[str]]):
 
 def facts_of(rank: int, **more: Any) -> GpuFacts:
     """What the driver is told of the GPU of a rank."""
-    of = {"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache_bytes": 1 << 20, "version": ""}
+    of: dict[str, Any] = {
+        "name": "GPU",
+        "uuid": f"GPU-{rank}",
+        "arch": 90,
+        "cache_bytes": 1 << 20,
+        "version": "",
+    }
     return GpuFacts(**{**of, "pids": (), **more})
 
 
