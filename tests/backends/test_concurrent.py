@@ -3,8 +3,6 @@ what is marked, copied and compared.
 """
 
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -230,10 +228,18 @@ def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> 
 
 
 class Cublas:
-    """cuBLAS as CuPy binds it: whatever stream the handle has, a call takes the current one."""
+    """cuBLAS as CuPy binds it: whatever stream the handle has, a call takes the current one, which
+    is the computing one inside the context.
+    """
 
     def __init__(self) -> None:
         self.current, self.calls, self.handles = 0, list[tuple[Any, ...]](), 0
+
+    def __enter__(self) -> None:
+        self.current = COMPUTE
+
+    def __exit__(self, *args: object) -> None:
+        self.current = 0
 
     def create(self) -> int:
         self.handles += 1
@@ -259,12 +265,9 @@ class ProductCard(Card):
         self.runtime.streamCreateWithFlags = lambda flags: COMPUTE
         self.runtime.memcpyAsync = self._copy
 
-    @contextmanager
-    def as_cupy(self, stream: int) -> Iterator[None]:  # type: ignore[override]
-        """That stream is the current one inside its context."""
-        self.cublas.current = stream
-        yield
-        self.cublas.current = 0
+    def as_cupy(self, stream: int) -> Any:
+        assert stream == COMPUTE
+        return self.cublas
 
     def allocate(self, size: int) -> int:
         address = (len(self.filled) + 1) << 40
