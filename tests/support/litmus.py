@@ -336,21 +336,16 @@ def play(
     run = LitmusRun(test, link, is_unordered=is_unordered)
     try:
         start, rounds = time.monotonic(), 1 if link.by_engine else _FIRST_ROUNDS
-        counts = _launch(run, rounds)
-        while sum(counts) < trials and (spent := time.monotonic() - start) < seconds:
+        run.launch(rounds)
+        while sum(run.counts()) < trials and (spent := time.monotonic() - start) < seconds:
             before = time.monotonic()
-            counts = _launch(run, rounds)
+            run.launch(rounds)
             is_short = time.monotonic() - before < min(_ENOUGH_S, (seconds - spent) / 4)
             if is_short and not link.by_engine:
                 rounds = min(2 * rounds, _MOST_ROUNDS)
-        return counts
+        return run.counts()
     finally:
         run.close()
-
-
-def _launch(run: LitmusRun, rounds: int) -> tuple[int, ...]:
-    run.launch(rounds)
-    return run.counts()
 
 
 def measured(

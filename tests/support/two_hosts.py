@@ -35,10 +35,31 @@ class TwoHosts:
     def command(self, ranks: Sequence[int], command: Sequence[str]) -> list[str]:
         """That command with so many ranks on each host; the launcher runs on the first."""
         hosts = ",".join(f"{_address(k, 1)}:{count}" for k, count in enumerate(ranks))
-        launcher = f"-launcher ssh -launcher-exec {self.enter} -localhost {_address(0, 1)}"
-        network = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp -genv FI_TCP_IFACE data0"
-        options = f"{launcher} -hosts {hosts} {network} -n {sum(ranks)}".split()
-        return [str(self.enter), _address(0, 1), mpirun() or "mpirun", *options, *command]
+        return [
+            str(self.enter),
+            _address(0, 1),
+            mpirun() or "mpirun",
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            str(self.enter),
+            "-localhost",
+            _address(0, 1),
+            "-hosts",
+            hosts,
+            "-genv",
+            "MPIR_CVAR_CH4_NETMOD",
+            "ofi",
+            "-genv",
+            "FI_PROVIDER",
+            "tcp",
+            "-genv",
+            "FI_TCP_IFACE",
+            "data0",
+            "-n",
+            str(sum(ranks)),
+            *command,
+        ]
 
     def cut(self, host: int, cables: Sequence[str]) -> None:
         """Take links of a host down."""
