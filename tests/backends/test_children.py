@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def output_of(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    of: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, env=env, check=False, **of)
+
+
 def pids(workers: Workers) -> list[int]:
     return [pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)]
 
@@ -58,13 +64,6 @@ def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
     ]
     assert [values for *_, values in told] == [["Ring", "0", None]] * 2
     assert len({os.getpid(), *(pid for *_, pid, _ in told)}) == 3
-
-
-def test_closing_ends_them() -> None:
-    workers = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
-    found = pids(workers)
-    workers.close()
-    assert not any(map(is_alive, found))
 
 
 def test_what_a_child_raises_comes_through_and_ends_nothing(workers: Workers) -> None:
@@ -119,14 +118,7 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
         "print(*(pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = output_of([sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr.count("talk")) == (-9, 2)
     children = [int(pid) for pid in done.stdout.split()]
     assert len(children) == 2
@@ -159,14 +151,8 @@ group.close(0)
 def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:])))
-    done = subprocess.run(
-        under_mpirun(2, [sys.executable, str(script)]),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment({"PYTHONPATH": str(ROOT)}),
-    )
+    command = under_mpirun(2, [sys.executable, str(script)])
+    done = output_of(command, environment({"PYTHONPATH": str(ROOT)}))
     assert done.returncode == 0, done.stderr
     told = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [(rank, n, is_process, values) for rank, n, is_process, _, values in told] == [

@@ -3,6 +3,7 @@ what is marked, copied and compared.
 """
 
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -33,8 +34,8 @@ from collbench.device import copies as device_copies
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
 from collbench.launch.local import LocalGroup
-from tests.support.gpu_session import launches, session_on
-from tests.support.overlap import COMM, COMPUTE, Card
+from tests.support.gpu_session import facts_of, launches, session_on
+from tests.support.overlap import COMM, COMPUTE, Card, marks
 
 PROBLEM = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20).problem()
 WRONG = Wrong(rank=1, count=1, index=0, got="0", wanted="1")
@@ -142,6 +143,14 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
 # The driver
 
 
+def event_times(work: ConcurrentWork, turn_s: float, replay_s: float) -> EventTimes:
+    """Marks of what was asked for, one behind the other."""
+    return EventTimes(
+        computing=marks(0.0, turn_s, work.turns) if work.turns else (),
+        launches=marks(0.0, replay_s, work.replays) if work.replays else (),
+    )
+
+
 class FakeWorkers(WorkerGroup[Any]):
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
@@ -157,21 +166,8 @@ class FakeWorkers(WorkerGroup[Any]):
         if work is None:
             return [None, None]
         assert timeout_s > work.seconds
-        computing = (
-            tuple(1e-3 * work.gemms * turn for turn in range(work.turns + 1)) if work.turns else ()
-        )
-        launches = (
-            tuple(2e-3 * work.launches * turn for turn in range(work.replays + 1))
-            if work.replays
-            else ()
-        )
-        return [
-            EventTimes(
-                computing=computing,
-                launches=launches,
-                wrong=self.wrong if launches and computing else None,
-            )
-        ] * 2
+        times = event_times(work, 1e-3 * work.gemms, 2e-3 * work.launches)
+        return [replace(times, wrong=self.wrong if work.turns and work.replays else None)] * 2
 
     def close(self) -> None: ...
 
@@ -232,10 +228,18 @@ def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> 
 
 
 class Cublas:
-    """cuBLAS as CuPy binds it: whatever stream the handle has, a call takes the current one."""
+    """cuBLAS as CuPy binds it: whatever stream the handle has, a call takes the current one, which
+    is the computing one inside the context.
+    """
 
     def __init__(self) -> None:
         self.current, self.calls, self.handles = 0, list[tuple[Any, ...]](), 0
+
+    def __enter__(self) -> None:
+        self.current = COMPUTE
+
+    def __exit__(self, *args: object) -> None:
+        self.current = 0
 
     def create(self) -> int:
         self.handles += 1
@@ -247,19 +251,6 @@ class Cublas:
 
     def gemmEx(self, *args: Any) -> None:
         self.calls.append((self.current, *args))
-
-
-class Current:
-    """A stream that is the current one inside its context."""
-
-    def __init__(self, cublas: Cublas, stream: int) -> None:
-        self.cublas, self.stream = cublas, stream
-
-    def __enter__(self) -> None:
-        self.cublas.current = self.stream
-
-    def __exit__(self, *args: object) -> None:
-        self.cublas.current = 0
 
 
 class ProductCard(Card):
@@ -275,7 +266,8 @@ class ProductCard(Card):
         self.runtime.memcpyAsync = self._copy
 
     def as_cupy(self, stream: int) -> Any:
-        return Current(self.cublas, stream)
+        assert stream == COMPUTE
+        return self.cublas
 
     def allocate(self, size: int) -> int:
         address = (len(self.filled) + 1) << 40
@@ -312,16 +304,8 @@ def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> No
     stream, handle, _, _, *sizes, _, first, kind, _, second, _, _, _, out, _, _, compute, _ = (
         cublas.calls[-1]
     )
-    assert (stream, handle, sizes, first, second, out, kind, compute) == (
-        COMPUTE,
-        99,
-        [2048] * 3,
-        a,
-        b,
-        c,
-        14,
-        68,
-    )
+    assert (stream, handle, sizes, kind, compute) == (COMPUTE, 99, [2048] * 3, 14, 68)
+    assert (first, second, out) == (a, b, c)
     made.close()
     assert (cublas.handles, card.filled) == (0, {})
 
@@ -347,32 +331,27 @@ def test_random_values_are_finite_and_spread() -> None:
     assert 0.9 < float(values.std()) < 1.1
 
 
-def test_a_missing_cublas_is_a_reason() -> None:
-    pytest.importorskip("cupy")
-    try:
-        gemm.load_cublas()
-    except UnavailableError as error:
-        assert "cublas" in error.hint
-
-
 # Plain copies
 
 KERNEL_OF = {"collbench_copy": 77}
+
+
+def copied(way: str, **more: Any) -> Case:
+    of: dict[str, Any] = {
+        "op": "sendrecv",
+        "backend": "copies",
+        "proto": "",
+        "ranks": 3,
+        "size_bytes": 1 << 20,
+    }
+    return Case(**{**of, "algo": way, **more})
 
 
 def copies(
     monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]
 ) -> tuple[gpu_copies.CopyRank, Case]:
     """Rank 1 of 3, whose user memory is at 1 << 30 times its number plus one."""
-    case = Case(
-        op="sendrecv",
-        backend="copies",
-        algo=way,
-        proto="",
-        channels=5 if way == "kernel" else 0,
-        ranks=3,
-        size_bytes=1 << 20,
-    )
+    case = copied(way, channels=5 if way == "kernel" else 0)
     rank = gpu_copies.CopyRank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
@@ -431,10 +410,7 @@ def test_all_copies_have_come_before_any_is_compared(
 
 
 def test_one_rank_copies_to_itself() -> None:
-    case = Case(
-        op="sendrecv", backend="copies", algo="engine", proto="", ranks=1, size_bytes=1000
-    ).rounded()
-    problem = case.problem()
+    problem = copied("engine", ranks=1, size_bytes=1000).rounded().problem()
     assert problem.buffers(0).out_bytes == problem.buffers(0).in_bytes == 1000
     assert problem.buffers(0).out_offset >= 1000
 
@@ -450,14 +426,7 @@ class FakeRank(Rank):
         self.context = context
 
     def device(self, options: GpuOptions) -> GpuFacts:
-        return GpuFacts(
-            name="GPU",
-            uuid=f"GPU-{self.context.rank}",
-            arch=90,
-            cache_bytes=50 << 20,
-            pids=(),
-            version="none",
-        )
+        return facts_of(self.context.rank, cache_bytes=50 << 20)
 
     def allocate(self, *args: Any) -> None:
         self.asked.append(("allocate", args))
@@ -474,14 +443,8 @@ class FakeRank(Rank):
     def run_concurrently(self, key: Any, work: ConcurrentWork) -> EventTimes:
         self.asked.append((GpuRank.run_concurrently.__name__, (key,)))
         work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
-        computing, launches = (
-            tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
-            for turns in (work.turns, work.replays)
-        )
-        marks: EventTimes = pickle.loads(
-            pickle.dumps(EventTimes(computing=computing, launches=launches))
-        )
-        return marks
+        times: EventTimes = pickle.loads(pickle.dumps(event_times(work, 1e-3, 1e-3)))
+        return times
 
 
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,10 +452,7 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
     monkeypatch.setattr(gpu_session, "device_count", lambda: 3)
     monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: WATCH)
     FakeRank.asked = []
-    cases = [
-        Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size)
-        for way, size in (("engine", 64 << 20), ("host", 1 << 20))
-    ]
+    cases = [copied("engine", size_bytes=64 << 20), copied("host")]
     session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
     try:
         found, wrong = session.run_concurrently(cases[1], 8192, 3)

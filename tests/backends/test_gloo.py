@@ -11,7 +11,7 @@ import pytest
 from collbench.backends import gloo
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.dtypes import DTYPES
+from collbench.core.dtypes import DTYPES, DtypeName, RedopName
 from collbench.core.record import read
 from tests.support.runs import Run, kill, needs_mpi, sweep, under_mpirun
 
@@ -68,25 +68,17 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
         assert "rank 1 was killed by SIGKILL" in run.stderr
 
 
-def test_without_pytorch_every_point_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch_and_on_two_hosts_every_point_is_waived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gloo, "find_spec", lambda name: None)
     why = gloo.BACKEND.why_not(SimpleNamespace(hosts=("a",)))
     assert why == "PyTorch is not installed; install it with: pip install 'collbench[torch]'"
-
-
-def test_it_is_measured_on_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gloo, "find_spec", lambda name: name)
     assert gloo.BACKEND.why_not(SimpleNamespace(hosts=("a", "b"))) == "Gloo is measured on one host"
 
 
 @pytest.mark.parametrize(("dtype", "redop"), [("float8_e4m3fn", "sum"), ("float8_e5m2", "max")])
-def test_what_it_cannot_reduce_is_waived(dtype: str, redop: str) -> None:
-    case = Case(
-        op="allreduce",
-        backend="gloo",
-        ranks=2,
-        size_bytes=1024,
-        dtype=dtype,  # type: ignore[arg-type]
-        redop=redop,  # type: ignore[arg-type]
-    )
+def test_what_it_cannot_reduce_is_waived(dtype: DtypeName, redop: RedopName) -> None:
+    case = Case(op="allreduce", backend="gloo", ranks=2, size_bytes=1024, dtype=dtype, redop=redop)
     assert gloo.BACKEND.why_waived(case, is_reduction=True) == f"Gloo cannot reduce {dtype}"

@@ -16,7 +16,7 @@ from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
-from collbench.backends.gpu.session import GpuFacts, GpuHealth, take_gpu
+from collbench.backends.gpu.session import GpuHealth, take_gpu
 from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
@@ -25,7 +25,9 @@ from collbench.device.card import Card
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
-from tests.support.gpu_session import launches, session_on
+from tests.support.gpu_session import facts_of, launches, session_on
+
+QUIET = cast(GpuHealth, SimpleNamespace(notes=lambda: ()))  # GPUs that nothing disturbs
 
 
 class FakeWorkers(WorkerGroup[Any]):
@@ -52,13 +54,6 @@ class FakeWorkers(WorkerGroup[Any]):
     def close(self) -> None: ...
 
 
-class Quiet:
-    """GPUs that nothing disturbs."""
-
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
-
 def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise their GPUs would lack what they have had until then for whatever is measured next.
     FIFOs are asked for once.
@@ -69,15 +64,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
         asked.append((arena, user, host))
         raise UnavailableError("GPU 1 has no memory")
 
-    facts, closed = (
-        [
-            GpuFacts(
-                name="GPU", uuid=f"GPU-{rank}", arch=90, cache_bytes=1 << 20, pids=(), version=""
-            )
-            for rank in range(2)
-        ],
-        list[bool](),
-    )
+    facts, closed = [facts_of(0), facts_of(1)], list[bool]()
     monkeypatch.setattr(
         gpu_session,
         "open_ranks",
@@ -86,10 +73,8 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
     monkeypatch.setattr(compilation, "cubin", lambda *args: b"")
     monkeypatch.setattr(cuda.CudaSession, "_share_memory", refuse)
     case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
-    plans = [
-        resolve(replace(case, transport=transport, direct="off")).plan
-        for transport in ("p2p", "shm")
-    ]
+    ways = [replace(case, transport=transport, direct="off") for transport in ("p2p", "shm")]
+    plans = [resolve(way).plan for way in ways]
     for plan in plans:
         with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
             cuda.CudaSession(LocalGroup(), [plan], hot=False, options=GpuOptions())
@@ -104,7 +89,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 def test_asking_for_many_launches_is_no_deadline() -> None:
     workers, options = FakeWorkers(), GpuOptions(timeout_s=1.0)
     batch = Batch(iterations=50, aggregate=2, deadline_s=1.0)
-    session_on(workers, cast(GpuHealth, Quiet()), options=options).run("plan", batch)
+    session_on(workers, QUIET, options=options).run("plan", batch)
     (_, _, work_s), timeout_s = workers.asked["timed"]
     assert timeout_s > 4 * options.timeout_s + work_s > (REPLAYS + 1) * 50 * 2 * 1.0
     assert workers.asked["first"][1] < 15
@@ -113,7 +98,7 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
 def test_launches_are_as_many_as_their_own_time_wants() -> None:
     """A first launch, which takes a second here, says little about one in a graph."""
     workers = FakeWorkers()
-    session = session_on(workers, cast(GpuHealth, Quiet()))
+    session = session_on(workers, QUIET)
     for _ in range(2):
         found = session.run("plan", Batch())
         assert found.iterations == 40
@@ -122,7 +107,7 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
 
 def test_single_launches_are_on_buffers_that_were_reset_and_the_slowest_rank_counts() -> None:
     workers = FakeWorkers()
-    session = session_on(workers, cast(GpuHealth, Quiet()))
+    session = session_on(workers, QUIET)
     batch = Batch(iterations=4, single_launches=700, single_s=0.05)  # a launch takes 100 us
     samples = session.run("plan", batch)
     assert workers.calls == ["reset", "first", "timed", "reset", "timed_singly"]
@@ -165,17 +150,8 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         allocated.append(size)
         return len(allocated) << 40
 
-    gpu = DeviceRank(
-        0,
-        2,
-        cast(
-            Card,
-            SimpleNamespace(
-                allocate=allocate, upload=lambda address, data: uploaded.append(address)
-            ),
-        ),
-        is_alone=True,
-    )
+    card = SimpleNamespace(allocate=allocate, upload=lambda at, data: uploaded.append(at))
+    gpu = DeviceRank(0, 2, cast(Card, card), is_alone=True)
     first = gpu.keep("for good", b"1")
     for burst in range(50):
         before = gpu.kept()
@@ -218,17 +194,9 @@ def test_launches_come_first_where_that_is_asked_for(
         driverGetVersion=lambda: 13000,
     )
     card: Any = Card.__new__(Card)
-    vars(card).update(
-        runtime=runtime,
-        stream=7,
-        _priority=0,
-        name="GPU",
-        uuid="GPU-0",
-        arch=90,
-        multiprocessors=132,
-        cache_bytes=1,
-        cupy=SimpleNamespace(__version__="14"),
-    )
+    vars(card).update(name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1)
+    vars(card).update(stream=7, _priority=0, cupy=SimpleNamespace(__version__="14"))
+    card.runtime = runtime
     monkeypatch.setattr(gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -258,10 +226,8 @@ def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) 
         raise UnavailableError("seen enough")
 
     monkeypatch.setattr(gpu_session, "Card", stop)
-    monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
-    with pytest.raises(UnavailableError, match="seen enough"):
-        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
-    monkeypatch.setattr(gpu_session, "device_count", lambda: 4)
-    with pytest.raises(UnavailableError, match="seen enough"):
-        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
+    for shown in (1, 4):
+        monkeypatch.setattr(gpu_session, "device_count", lambda shown=shown: shown)
+        with pytest.raises(UnavailableError, match="seen enough"):
+            take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
     assert taken == [0, 3]

@@ -19,7 +19,7 @@ from collbench.backends.repeat import RankTiming
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.core.case import Case
-from collbench.core.collectives import collective
+from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
@@ -34,25 +34,24 @@ Forced = tuple[str, str, int, int]
 
 
 def case(**more: Any) -> Case:
-    return Case(
-        **{
-            "op": "allreduce",
-            "backend": "nccl",
-            "algo": "library",
-            "proto": "",
-            "ranks": 4,
-            "size_bytes": 4096,
-            **more,
-        }
-    )
+    given: dict[str, Any] = {
+        "op": "allreduce",
+        "backend": "nccl",
+        "algo": "library",
+        "proto": "",
+        "ranks": 4,
+    }
+    return Case(**{**given, "size_bytes": 4096, **more})
+
+
+def asked(*backends: str, **knobs: Any) -> list[Case]:
+    """The cases of a sweep whose knobs the user asked for."""
+    of: dict[str, Any] = {"sizes": (4096,), "ranks": (4,), "backend": backends, "knobs": knobs}
+    return cases(Sweep(**of, asked=frozenset(knobs)), PEERS)
 
 
 def ways(**knobs: Any) -> list[Forced]:
-    found = cases(
-        Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), knobs=knobs, asked=frozenset(knobs)),
-        PEERS,
-    )
-    return [(c.algo, c.proto, c.channels, c.buffsize) for c in found]
+    return [(c.algo, c.proto, c.channels, c.buffsize) for c in asked("nccl", **knobs)]
 
 
 @pytest.mark.parametrize(
@@ -97,25 +96,15 @@ def test_what_is_forced_becomes_variables(
         ({"channels": 65}, "at most 64"),
         ({"buffsize": 8192}, "needs 16K to 1G"),
         ({"buffsize": 65536 + 512}, "in whole K"),
+        *[({}, ""), ({"algo": "ring", "op": "reduce"}, ""), ({"algo": "chain"}, "")],
+        ({"op": "alltoall", "channels": 4, "buffsize": 1 << 20}, ""),
+        ({"channels": 64, "buffsize": 16384}, ""),
     ],
 )
-def test_what_nccl_lacks_is_waived(forced: dict[str, Any], reason: str) -> None:
+def test_what_nccl_lacks_is_waived_and_nothing_else(forced: dict[str, Any], reason: str) -> None:
     found = case(**forced)
-    assert reason in nccl.BACKEND.why_waived(found, collective(found.op).is_reduction)
-
-
-@pytest.mark.parametrize(
-    "forced",
-    [
-        {},
-        {"algo": "ring", "op": "reduce"},
-        {"algo": "chain"},
-        {"op": "alltoall", "channels": 4, "buffsize": 1 << 20},
-        {"channels": 64, "buffsize": 16384},
-    ],
-)
-def test_what_nccl_has_is_not(forced: dict[str, Any]) -> None:
-    assert nccl.BACKEND.why_waived(case(**forced), is_reduction=True) == ""
+    why = nccl.BACKEND.why_waived(found, collective(found.op).is_reduction)
+    assert reason in why and bool(why) == bool(reason)
 
 
 def test_its_own_choice_comes_first_and_once() -> None:
@@ -137,35 +126,12 @@ def test_its_own_choice_comes_first_and_once() -> None:
 
 
 def test_values_that_nobody_asked_for_force_nothing() -> None:
-    found = cases(
-        Sweep(
-            sizes=(4096,),
-            backend=("nccl", "mpi"),
-            knobs={"proto": ("simple", "ll"), "channels": (2,)},
-        ),
-        PEERS,
-    )
+    knobs = {"proto": ("simple", "ll"), "channels": (2,)}
+    found = cases(Sweep(sizes=(4096,), backend=("nccl", "mpi"), knobs=knobs), PEERS)
     assert [(c.backend, c.algo, c.proto, c.channels) for c in found] == [
         ("nccl", "library", "", 0),
         ("mpi", "library", "", 0),
     ]
-
-
-def test_a_library_without_knobs_is_asked_once() -> None:
-    assert (
-        len(
-            cases(
-                Sweep(
-                    sizes=(4096,),
-                    backend=("mpi",),
-                    knobs={"algo": ("ring",), "channels": (1, 2)},
-                    asked=frozenset({"algo", "channels"}),
-                ),
-                PEERS,
-            )
-        )
-        == 1
-    )
 
 
 class StandIn(Session[Case]):
@@ -208,22 +174,11 @@ def test_each_set_of_variables_has_processes_once_one_after_the_other(
     stand_in: type[StandIn], tmp_path: Path
 ) -> None:
     file = tmp_path / "out.csv"
-    assert (
-        run(
-            [
-                *SWEEP,
-                *split("--algo ring,twoshot --channels 1,2 --sizes 1K,64K,1M --csv"),
-                str(file),
-            ]
-        )
-        == 0
-    )
+    options = split("--algo ring,twoshot --channels 1,2 --sizes 1K,64K,1M --csv")
+    assert run([*SWEEP, *options, str(file)]) == 0
     assert [(what, len(variables)) for what, variables in stand_in.log] == [
         ("open", 0),
-        ("open", 5),
-        ("close", 5),
-        ("open", 5),
-        ("close", 5),
+        *[("open", 5), ("close", 5)] * 2,
         ("close", 0),
     ]
     rows = [row for row in read(file) if row.backend == "nccl"]
@@ -295,10 +250,9 @@ def test_resume_tells_what_was_forced_from_what_was_not(
     stand_in: type[StandIn], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "out.csv"
-    assert run([*SWEEP, "--sizes", "1K", "--algo", "ring", "--csv", str(file)]) == 0
-    assert (
-        run([*SWEEP, "--sizes", "1K", "--algo", "ring,chain", "--csv", str(file), "--resume"]) == 0
-    )
+    command = [*SWEEP, "--sizes", "1K", "--csv", str(file), "--algo"]
+    assert run([*command, "ring"]) == 0
+    assert run([*command, "ring,chain", "--resume"]) == 0
     assert "3 of 5 points" in capfd.readouterr().err
     assert [row.algo for row in read(file) if row.backend == "nccl"] == ["library", "ring", "chain"]
 
@@ -308,16 +262,8 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(
 ) -> None:
     file = tmp_path / "out.csv"
     monkeypatch.setattr(StandIn, "refused", ("NCCL_ALGO", "Tree"))
-    assert (
-        run(
-            [
-                *split("sweep --backend nccl --nccl plain --ranks 2 --algo ring,chain"),
-                *split("--proto auto,ll128 --sizes 1K,1M --csv"),
-                str(file),
-            ]
-        )
-        == 0
-    )
+    command = split("sweep --backend nccl --nccl plain --ranks 2 --algo ring,chain")
+    assert run([*command, *split("--proto auto,ll128 --sizes 1K,1M --csv"), str(file)]) == 0
     rows = {(row.algo, row.proto): (row.status, row.reason) for row in read(file)}
     assert rows == {
         ("library", ""): ("ok", ""),
@@ -363,13 +309,12 @@ def test_it_says_what_reaches_the_library(
     stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*SWEEP, *split("--algo ring,twoshot --channels 1,2 --slots 4 --sizes 1K,1M")]) == 0
-    assert (
-        capfd.readouterr().err.splitlines()[0]
-        == "# nccl: the library's own choice; 2 sets of processes, about 3 s each, forced by"
-        " --algo, --channels; --slots, --algo twoshot do not reach it."
-    )
+    said = capfd.readouterr().err.splitlines()[0]
+    assert "2 sets of processes" in said and "--slots, --algo twoshot do not reach it" in said
     assert run([*SWEEP, "--algo", "auto", "--sizes", "1K"]) == 0
     assert capfd.readouterr().err == ""
+    assert run(["sweep", "--backend", "cpu", "--nccl", "window"]) == 2
+    assert "--nccl: no point of this sweep is of NCCL" in capfd.readouterr().err
 
 
 def test_a_dry_run_shows_the_variables(
@@ -414,15 +359,7 @@ def test_every_kind_of_user_buffers_is_measured_and_the_fastest_compared_with(
 
 
 def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
-    found = cases(
-        Sweep(
-            sizes=(4096,),
-            backend=("cuda", "nccl", "mpi"),
-            knobs={"algo": ("ring",), "buffers": ("registered", "window")},
-            asked=frozenset({"algo", "buffers"}),
-        ),
-        PEERS,
-    )
+    found = asked("cuda", "nccl", "mpi", algo=("ring",), buffers=("registered", "window"))
     assert [(c.backend, c.algo, c.buffers) for c in found] == [
         ("cuda", "ring", "plain"),
         ("nccl", "library", "registered"),
@@ -431,11 +368,6 @@ def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
         ("nccl", "ring", "window"),
         ("mpi", "library", "gpu"),
     ]
-
-
-def test_nccl_on_no_backend_of_this_sweep(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["sweep", "--backend", "cpu", "--nccl", "window"]) == 2
-    assert "--nccl: no point of this sweep is of NCCL" in capfd.readouterr().err
 
 
 class StandInError(Exception):
@@ -537,6 +469,24 @@ def test_ranks_that_hang_give_everything_back(
     assert {comm.state for comm in pretended.comms if comm.rank} == {"aborted"}
 
 
+@pytest.mark.parametrize("op", UNEVEN_OPS)
+def test_groups_of_calls_move_unequal_blocks(op: OpName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones among them."""
+    pretended = nccl_on(Machine(2), monkeypatch)
+    run_on(pretended.machine, 5, monkeypatch)
+    given = [
+        case(op=op, ranks=5, skew=skew, placement="in" if in_place else "out").rounded()
+        for skew in ("zipf:1", "hot:1")
+        for in_place in (False, True)[: 1 + collective(op).has_in_place]
+    ]
+    session = nccl.NcclSession(LocalGroup(), given, hot=True, options=GpuOptions())
+    try:
+        assert not any(session.run(one, Batch(iterations=3)).wrong for one in given)
+    finally:
+        session.close()
+    assert (pretended.faults, pretended.left()) == ([], [])
+
+
 def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise UnavailableError("there is no NCCL", "install it")
@@ -548,11 +498,7 @@ def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_binding_has_the_functions_and_numbers_that_are_used() -> None:
     binding = pytest.importorskip("nccl.bindings.nccl")
-    assert {kind.name.lower(): int(kind) for kind in binding.DataType}.items() >= {
-        "int8": 0,
-        "uint8": nccl.NCCL_TYPES["uint8"],
-        "float16": nccl.NCCL_TYPES["float16"],
-        "bfloat16": nccl.NCCL_TYPES["bfloat16"],
-        "float8e5m2": nccl.NCCL_TYPES["float8_e5m2"],
-    }.items()
+    numbers = {kind.name.lower(): int(kind) for kind in binding.DataType}
+    for name in ("uint8", "float16", "bfloat16", "float8_e5m2"):
+        assert numbers[name.replace("8_", "8")] == nccl.NCCL_TYPES[name]
     assert {op.name.lower(): int(op) for op in binding.RedOp}.items() >= nccl.NCCL_REDOPS.items()

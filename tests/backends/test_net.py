@@ -5,6 +5,7 @@ between ranks that are threads with mail of their own.
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +26,7 @@ from collbench.core.errors import (
     ScheduleError,
     UnavailableError,
 )
-from collbench.core.group import RankContext, WorkerGroup
+from collbench.core.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, SlotSequence, actors
@@ -34,6 +35,7 @@ from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.algorithms import FAMILY
 from tests.support.fake_mpi import FakeComm, World
+from tests.support.gpu_session import Workers
 from tests.support.tiers import tiered
 
 ONE_HOST, TWO_HOSTS = Limits(), Limits(hosts=(0, 0, 1, 1))
@@ -41,6 +43,9 @@ ONE_HOST, TWO_HOSTS = Limits(), Limits(hosts=(0, 0, 1, 1))
 
 def case(**more: object) -> Case:
     return Case(**{"op": "allreduce", "backend": "cpu", "ranks": 4, "size_bytes": 4096, **more})  # type: ignore[arg-type]
+
+
+RING_OF_THREE = resolve(case(algo="ring", ranks=3, transport="net"))
 
 
 @pytest.fixture(autouse=True)
@@ -185,19 +190,9 @@ def run(
     ),
 )
 def test_every_algorithm_over_messages(op: str, direct: str) -> None:
+    knobs = {"transport": "net", "size_bytes": 30_000, "chunk": 2048, "slots": 4}
     for algo in algorithms_of(op):
-        plan = resolve(
-            case(
-                op=op,
-                algo=algo,
-                transport="net",
-                direct=direct,
-                size_bytes=30_000,
-                chunk=2048,
-                slots=4,
-            ),
-            TWO_HOSTS,
-        ).plan
+        plan = resolve(case(op=op, algo=algo, direct=direct, **knobs), TWO_HOSTS).plan
         world, faults = run(plan)
         assert not faults
         assert world.most <= 2 * plan.slots
@@ -206,28 +201,16 @@ def test_every_algorithm_over_messages(op: str, direct: str) -> None:
 
 @pytest.mark.parametrize(("slots", "slices", "channels"), [(2, 1, 1), (4, 2, 3), (5, 3, 1)])
 def test_knobs(slots: int, slices: int, channels: int) -> None:
+    knobs = {"slots": slots, "slices": slices, "channels": channels, "chunk": 1536}
+    of = case(transport="net", direct="off", size_bytes=50_000, **knobs)
     for algo in ("ring", "halving", "tree"):
         if algo == "ring" and slots == 2:
             continue  # it needs more: see test_check.py
-        plan = resolve(
-            case(
-                algo=algo,
-                transport="net",
-                slots=slots,
-                slices=slices,
-                channels=channels,
-                direct="off",
-                size_bytes=50_000,
-                chunk=1536,
-            )
-        ).plan
-        assert run(plan)[1] == []
+        assert run(resolve(replace(of, algo=algo)).plan)[1] == []
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:
-    _, faults = run(
-        resolve(case(algo="ring", ranks=3, transport="net")).plan, absent=1, deadline_s=0.2
-    )
+    _, faults = run(RING_OF_THREE.plan, absent=1, deadline_s=0.2)
     assert [fault for fault in faults if isinstance(fault, HangError)] == faults
     assert sorted(str(fault) for fault in faults) == [
         "rank 0 waited at a barrier for rank 1",
@@ -236,14 +219,9 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
 
 def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
-    plan, rank = (
-        resolve(case(algo="ring", ranks=3, transport="net")).plan,
-        CpuRank(RankContext(rank=1, n=3)),
-    )
-    rank.data_comm = cast(
-        DataComm,
-        SimpleNamespace(comm=None, fault=OSError, barrier=lambda *args: [1], calm=lambda: None),
-    )
+    plan, rank = RING_OF_THREE.plan, CpuRank(RankContext(rank=1, n=3))
+    alone = {"comm": None, "fault": OSError, "barrier": lambda *args: [1], "calm": lambda: None}
+    rank.data_comm = cast(DataComm, SimpleNamespace(**alone))
     rank.reserve(own_bytes(plan, hot=True))
     rank.load(plan, True, 1, False)
     with pytest.raises(HangError, match="the messages of rank 1 do not leave"):
@@ -251,9 +229,7 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
 
 
 def test_a_connection_that_mpi_loses_is_named() -> None:
-    _, faults = run(
-        resolve(case(algo="ring", ranks=3, transport="net")).plan, broken=1, deadline_s=0.2
-    )
+    _, faults = run(RING_OF_THREE.plan, broken=1, deadline_s=0.2)
     assert any(
         isinstance(fault, RankLostError) and "rank 1 lost a connection of MPI" in str(fault)
         for fault in faults
@@ -274,19 +250,16 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     ]
     loaded: dict[str, None] = {}
 
-    class Workers(WorkerGroup[Any]):
-        def _call(self, method: str, args: Any, timeout_s: float) -> list[object]:
-            if method != "load":
-                return ["An MPI"] * 2
-            plan, *_, is_full = args
-            if is_full:
-                loaded.clear()
-            loaded[plan.digest] = None
-            return [plan.digest] * 2
+    def answer(method: str, args: Any, timeout_s: float) -> list[object]:
+        if method != "load":
+            return ["An MPI"] * 2
+        plan, *_, is_full = args
+        if is_full:
+            loaded.clear()
+        loaded[plan.digest] = None
+        return [plan.digest] * 2
 
-        def close(self) -> None: ...
-
-    workers = Workers()
+    workers = Workers(answer)
     group: Any = SimpleNamespace(
         kind="mpi",
         hosts=("a", "a"),

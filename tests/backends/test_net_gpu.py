@@ -23,7 +23,7 @@ from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receiver
 from collbench.core.case import Case
 from collbench.core.collectives import OpName
 from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
-from collbench.core.group import RankContext, WorkerGroup
+from collbench.core.group import RankContext
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
@@ -35,6 +35,7 @@ from collbench.planning.planner import resolve
 from collbench.planning.transports.net import Domains, domains, label
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
+from tests.support.gpu_session import Workers
 from tests.support.tiers import tiered
 from tests.support.uneven import uneven_problem
 
@@ -66,30 +67,18 @@ def case(**more: object) -> Case:
 
 
 def plan_of(
-    op: OpName,
-    algo: str,
-    proto: str,
-    found: Domains,
-    *,
-    count: int = 611,
-    slots: int = 4,
-    channels: int = 2,
-    slices: int = 2,
-    chunk_bytes: int = 64,
-    near: str = "p2p",
+    op: OpName, algo: str, proto: str, found: Domains, *, near: str = "p2p", **knobs: Any
 ) -> Plan:
-    n = len(found)
+    n, count = len(found), knobs.pop("count", 611)
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
     return lay_out(
         problem(op, n, count=count),
         registered(op, algo, world_of(algo, n, 0)),
         p2p="push",
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slices=slices if proto == "simple" else 1,
         kernel=Kernel(proto=proto, threads=64),
         transport=label(found, near),
         domains=found,
+        **(given if proto == "simple" else {**given, "slices": 1}),
     )
 
 
@@ -228,25 +217,15 @@ SIZES = ((1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3))
     ),
 )
 def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slices: int) -> None:
-    for seed, (op, algo) in enumerate(
-        (
-            ("allreduce", "ring"),
-            ("allreduce", "twoshot"),
-            ("alltoall", "direct"),
-            ("broadcast", "chain"),
-        )
-    ):
-        plan = plan_of(
-            op,  # type: ignore[arg-type]
-            algo,
-            proto,
-            domains("net", "abcd"),
-            count=count,
-            channels=channels,
-            slots=slots,
-            slices=slices,
-            chunk_bytes=192,
-        )
+    knobs: dict[str, Any] = {
+        "channels": channels,
+        "slots": slots,
+        "slices": slices,
+        "chunk_bytes": 192,
+    }
+    pairs: list[tuple[OpName, str]] = [("allreduce", "ring"), ("allreduce", "twoshot")]
+    for seed, (op, algo) in enumerate([*pairs, ("alltoall", "direct"), ("broadcast", "chain")]):
+        plan = plan_of(op, algo, proto, domains("net", "abcd"), count=count, **knobs)
         Gpus(plan, seed).run(*[Run(number % 2) for number in range(5)])
 
 
@@ -330,17 +309,15 @@ def test_where_slots_are(
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
 
-    class Workers(WorkerGroup[Any]):
-        def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
-            asked_for.append(method)
-            if method == "reserve":
-                reserved.append(args)
-            return [("An MPI", why, frozenset(range(cores))) for why in whys]
+    def answer(method: str, args: Any, timeout_s: float) -> list[Any]:
+        asked_for.append(method)
+        if method == "reserve":
+            reserved.append(args)
+        return [("An MPI", why, frozenset(range(cores))) for why in whys]
 
-        def close(self) -> None:
-            pass
-
-    text, taken, refuse = reserve_net(Workers(), [plan], GpuOptions(net_memory=asked), ("a", "a"))
+    text, taken, refuse = reserve_net(
+        Workers(answer), [plan], GpuOptions(net_memory=asked), ("a", "a")
+    )
     assert asked_for == ["mpi", "reserve", "join"], (
         "who has no memory says so before any rank waits for it"
     )
@@ -403,22 +380,18 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
     )
     joined: list[int] = []
 
-    class Workers(WorkerGroup[Any]):
-        def __init__(self, cores: int) -> None:
-            self.cores = cores
-
-        def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
+    def on(cores: int) -> Workers:
+        def answer(method: str, args: Any, timeout_s: float) -> list[Any]:
             joined.extend(args[:1] if method == "join" else ())
-            return [("An MPI", "no", frozenset(range(self.cores)))] * 2
+            return [("An MPI", "no", frozenset(range(cores)))] * 2
 
-        def close(self) -> None:
-            pass
+        return Workers(answer)
 
-    refuse = reserve_net(Workers(0), [plan], GpuOptions(net_threads=3), "aa")[2]
+    refuse = reserve_net(on(0), [plan], GpuOptions(net_threads=3), "aa")[2]
     with pytest.raises(RefusedError, match="without the thread level multiple"):
         refuse(plan)
     for cores, asked, hosts in ((0, 0, "aa"), (4, 3, "aa"), (16, None, "aa"), (16, None, "ab")):
-        reserve_net(Workers(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
+        reserve_net(on(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
     assert joined == [0, 0, 3, 4, 0], "what another host sends nobody copies"
 
 
@@ -469,26 +442,16 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
 def test_large_messages_of_the_host_are_taken_one_by_one(
     chunk_bytes: int, taken: list[int], threads: list[int]
 ) -> None:
-    plan = plan_of(
-        "alltoall",
-        "direct",
-        "simple",
-        (0, 1, 2, 3),
-        count=1 << 21,
-        slices=1,
-        chunk_bytes=chunk_bytes,
-        channels=1,
-    )
+    knobs: dict[str, Any] = {
+        "count": 1 << 21,
+        "slices": 1,
+        "chunk_bytes": chunk_bytes,
+        "channels": 1,
+    }
+    plan = plan_of("alltoall", "direct", "simple", (0, 1, 2, 3), **knobs)
     receivers, (words, slots, _) = Receivers(1, OSError), net_bytes([plan], has_gpu_slots=False)
-    proxy = GpuProxy(
-        DataComm(Silent(), OSError),
-        plan,
-        1,
-        memoryview(bytearray(words)).cast("Q"),
-        bytearray(slots),
-        (0, 1, 2),
-        receivers,
-    )
+    memory = memoryview(bytearray(words)).cast("Q"), bytearray(slots)
+    proxy = GpuProxy(DataComm(Silent(), OSError), plan, 1, *memory, (0, 1, 2), receivers)
     receivers.close()
     proxy.expect(1)
     proxy.turn()

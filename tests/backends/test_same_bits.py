@@ -2,6 +2,7 @@
 infinities and zeros of both signs: docs/explanation/algorithms.md says it.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -64,19 +65,9 @@ def test_ranks_hold_the_same_bits(algo: str, name: DtypeName, redop: RedopName) 
 @pytest.mark.parametrize("proto", ["simple", "ll", "ll128"])
 def test_ranks_on_cpus_hold_the_same_bits(proto: str) -> None:
     """And what the reference has."""
+    of = Case(op="allreduce", backend="cpu", proto=proto, ranks=3, size_bytes=4 * 4097)
     plans = [
-        resolve(
-            Case(
-                op="allreduce",
-                backend="cpu",
-                algo=algo,
-                proto=proto,
-                ranks=3,
-                dtype=name,
-                redop=redop,
-                size_bytes=4 * 4097,
-            )
-        ).plan
+        resolve(replace(of, algo=algo, dtype=name, redop=redop)).plan
         for algo in ALGOS
         if algo not in (*OWN_ORDER, "hierarchical")
         for name, redop in ON_CPUS

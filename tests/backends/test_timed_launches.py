@@ -35,7 +35,7 @@ from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from tests.support import corrupt
 from tests.support.gpu_session import launches
-from tests.support.gpus_in_threads import exchange
+from tests.support.gpus_in_threads import exchange, fill_or_compare
 from tests.support.plants import PLANTS, on_gpu
 from tests.support.tiers import tiered
 
@@ -190,8 +190,9 @@ class Card:
         return self.memory[address : address + size]
 
     def allocate(self, size: int) -> int:
+        start = self.end
         self.end += -(-size // 4096) * 4096
-        return self.end - size // 4096 * 4096 - (4096 if size % 4096 else 0)
+        return start
 
     def upload(self, address: int, data: bytes) -> None:
         self.view(address, len(data))[:] = np.frombuffer(data, np.uint8)
@@ -243,24 +244,8 @@ class Kernel:
             self.card.do(self.name, partial(exchange, self.card.view, self.item, *self.args))
             return
         for number in range(self.sets):
-            self.card.do(self.name, partial(self._row, number))
-
-    def _row(self, number: int) -> None:
-        address, table, count, phase, stride, shift, *more = self.args
-        period = more[-2] if self.name == "fill" else more[-1]
-        kind = f"u{self.item}"
-        values = self.card.view(table, period * self.item).view(kind)
-        wanted = values[(np.arange(count) + phase + number * shift) % period]
-        data = self.card.view(address + number * stride, count * self.item).view(kind)
-        if self.name == "fill":
-            step, _, flip = more
-            for some in (slice(None, None, step), slice(-1, None)):
-                data[some] = ~wanted[some] if flip else wanted[some]
-        else:
-            first, found = more[0], self.card.view(more[1], 16).view("u8")
-            wrong = np.flatnonzero(data != wanted)
-            found[0] += len(wrong)
-            found[1] = min([found[1], *(first + wrong[:1].astype("u8"))])
+            of = partial(fill_or_compare, self.card.view, self.item, number, self.args)
+            self.card.do(self.name, partial(of, is_fill=self.name == "fill"))
 
 
 def gpu_on(card: Card, rank: int, n: int, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:

@@ -92,10 +92,8 @@ def test_launches_that_do_nothing_are_found(
     args = ("--groups", "0,1/0,1", "--sizes", "4K", "--csv", str(tmp_path / "out.csv"))
     assert invoke(capfd, *SWEEP, *args)[0] == 1
     (row,) = read(tmp_path / "out.csv")
-    assert (row.status, row.wrong) == (
-        "wrong",
-        2,
-    )  # of 4 KiB that may be cached one element is poisoned
+    # of 4 KiB that may be cached one element is poisoned
+    assert (row.status, row.wrong) == ("wrong", 2)
 
 
 def test_wrong_elements_have_the_number_of_the_rank_among_all(
@@ -165,16 +163,8 @@ def test_groups_that_are_none_are_refused(capfd: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("what", [{"groups": "0,1/0,1"}, {"mix": "allreduce:64+alltoall:64"}])
 def test_messages_are_waived(what: dict[str, str]) -> None:
-    case = Case(
-        op="allreduce",
-        backend="cpu",
-        ranks=2,
-        size_bytes=64,
-        algo="auto",
-        transport="net",
-        **what,  # type: ignore[arg-type]
-    )
-    (point,) = plan_points([case.rounded()], LocalGroup())
+    case = Case(op="allreduce", backend="cpu", ranks=2, size_bytes=64, transport="net")
+    (point,) = plan_points([replace(case, **what).rounded()], LocalGroup())  # type: ignore[arg-type]
     assert point.waived == "messages of MPI move one collective at a time: use --transport shm"
 
 

@@ -1,22 +1,19 @@
-"""Unequal blocks, zeros among them, on the reference, cpu, and the calls of NCCL, against their
-definition written out again here.
+"""Unequal blocks, zeros among them, on the reference and cpu, against their definition written out
+again here.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import asdict
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from collbench.backends.cpu.backend import CpuSession
-from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES, NcclRank
 from collbench.backends.reference import ReferenceRun, ReferenceSession
 from collbench.backends.repeat import compare_output, prepare_buffers, verify_in_process
 from collbench.core.case import Problem
-from collbench.core.collectives import UNEVEN_OPS, OpName, collective
+from collbench.core.collectives import OpName, collective
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.launch.local import LocalGroup
@@ -166,64 +163,3 @@ def test_empty_messages_do_not_order_two_tracks() -> None:
     lay_out(short, schedule)
     with pytest.raises(ScheduleError, match="an empty message of ll keeps no order"):
         lay_out(short, schedule, proto="ll")
-
-
-class FakeNccl:
-    """Notes what one rank asks for, between the start of a group and its end."""
-
-    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
-        self.calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.calls.append((name, *args))
-
-
-@pytest.mark.parametrize("op", UNEVEN_OPS)
-@pytest.mark.parametrize("in_place", [False, True])
-def test_the_groups_of_nccl_move_every_block(op: OpName, in_place: bool) -> None:
-    if in_place and not collective(op).has_in_place:
-        return
-    n = 5
-    what = uneven_problem(op, n, drawn_counts(op, n, random.Random(7), MOST), in_place=in_place)
-    memory = [np.zeros(what.buffers(rank).total_bytes // 4, np.float32) for rank in range(n)]
-    calls: list[list[tuple[Any, ...]]] = []
-    for rank in range(n):
-        at = what.buffers(rank)
-        source = memory[rank][at.in_offset // 4 :][: at.in_bytes // 4]
-        target = memory[rank][at.out_offset // 4 :][: (at.out_bytes + at.guard_bytes) // 4]
-        prepare_buffers(what, rank, source, target)
-        calls.append([])
-        me: Any = SimpleNamespace(
-            nccl=FakeNccl(calls[-1]), comm="comm", context=SimpleNamespace(rank=rank)
-        )
-        run = NcclRank._uneven_call(me, what, NCCL_TYPES["float32"], NCCL_REDOPS["sum"])
-        run(at.in_offset, at.out_offset, 0)
-        assert (calls[-1].pop(0)[0], calls[-1].pop()[0]) == ("group_start", "group_end")
-    _carry_out(memory, calls)
-    for rank in range(n):
-        at = what.buffers(rank)
-        target = memory[rank][at.out_offset // 4 :][: (at.out_bytes + at.guard_bytes) // 4]
-        assert compare_output(what, rank, target) is None
-
-
-def _carry_out(memory: list[np.ndarray], calls: list[list[tuple[Any, ...]]]) -> None:
-    """Do what all ranks asked for, each operation as NCCL defines it."""
-    sent = {(rank, call[4]): call for rank, mine in enumerate(calls) for call in mine
-            if call[0] == "send"}  # fmt: skip
-    before = [one.copy() for one in memory]
-    for rank, mine in enumerate(calls):
-        for place, (name, *args) in enumerate(mine):
-            if name == "recv":
-                target, count, _, peer = args[:4]
-                _, source, given, *_ = sent.pop((peer, rank))
-                assert given == count
-                memory[rank][target // 4 :][:count] = before[peer][source // 4 :][:count]
-            elif name == "broadcast":
-                _, target, count, _, root = args[:5]
-                source = calls[root][place][1]
-                memory[rank][target // 4 :][:count] = before[root][source // 4 :][:count]
-            elif name == "reduce" and args[5] == rank:
-                _, target, count = args[:3]
-                given = [before[k][calls[k][place][1] // 4 :][:count] for k in range(len(calls))]
-                memory[rank][target // 4 :][:count] = sum(given)
-    assert not sent

@@ -1,5 +1,6 @@
 """RankLinks from traffic and links, against figures worked out by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ from collbench.planning.layout import registered
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
-from collbench.planning.price.bound import bound, efficiency
+from collbench.planning.price.bound import Bound, bound, efficiency
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from tests.core.test_record import ROW
@@ -67,17 +68,23 @@ def busbw(topology: Topology, op: str, algo: str, n: int) -> tuple[float, str]:
 @pytest.mark.parametrize("n", [2, 4, 8])
 @pytest.mark.parametrize(
     ("op", "algo"),
-    [
-        ("allreduce", "ring"),
-        ("allgather", "ring"),
-        ("reducescatter", "ring"),
-        ("alltoall", "direct"),
-    ],
+    [*((op, "ring") for op in ("allreduce", "allgather", "reducescatter")), ("alltoall", "direct")],
 )
 def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None:
     found, limit = busbw(on_a_switch(n), op, algo, n)
     assert found == pytest.approx(GEN3)
     assert limit.endswith("PCIe 3.0 x16")
+
+
+def test_what_most_passes_limits() -> None:
+    """The root of a star takes in n-1 vectors and gives out as many. Between sockets pass one step
+    of a ring, and of a direct allgather four of the twelve blocks, each a quarter of S.
+    """
+    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
+    assert found == pytest.approx(6.0)
+    assert limit == "GPU1 -> GPU2, socket link"
+    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
 
 
 def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
@@ -91,36 +98,29 @@ def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
     assert RankLinks(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
 
 
-def test_a_star_fills_the_root_alone() -> None:
-    """The root takes in n-1 vectors and gives out as many."""
-    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+def ceilings_by(transports: Sequence[str], case: Case, links: RankLinks) -> list[Bound]:
+    """The ceiling of a case by each transport."""
+    chosen = [resolve(replace(case, transport=transport), Limits()) for transport in transports]
+    found = [links.ceiling(one.case, one.plan) for one in chosen]
+    assert None not in found
+    return [one for one in found if one is not None]
 
 
-def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
-    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
-    ceilings = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
-    found = {}
-    for transport in ("p2p", "shm"):
-        chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
-    assert found["p2p"] is not None
-    assert found["shm"] is not None
-    assert found["p2p"].gbs == pytest.approx(STORES_GBS)
-    assert found["shm"].gbs == pytest.approx(pcie(5, 16).usable_gbs)
-    assert "PCIe 5.0 x16" in found["shm"].limit
-
-
-def test_the_link_between_sockets_limits_a_ring() -> None:
-    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
-    assert found == pytest.approx(6.0)
-    assert limit == "GPU1 -> GPU2, socket link"
-
-
-def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
-    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of
-    S.
+def test_each_transport_has_a_ceiling_of_its_own() -> None:
+    """Host memory is reached over PCIe, whatever else joins the GPUs; engines copy faster than
+    kernels store.
     """
-    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
+    links = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
+    p2p, shm = ceilings_by(("p2p", "shm"), case, links)
+    assert p2p.gbs == pytest.approx(STORES_GBS)
+    assert shm.gbs == pytest.approx(pcie(5, 16).usable_gbs)
+    assert "PCIe 5.0 x16" in shm.limit
+    links = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
+    case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=1 << 28)
+    p2p, copied = ceilings_by(("p2p", "ce"), case, links)
+    assert p2p.gbs < copied.gbs < 450
+    assert copied.text == "copy engines over GPU0 -> GPU1, NVLink 4 x18"
 
 
 def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
@@ -139,31 +139,16 @@ def test_unknown_rates_make_no_ceiling() -> None:
     assert cheapest(case, Limits(), RankLinks(topology, ["gpu0", "gpu1"])) == case
 
 
-def test_a_protocol_takes_its_share() -> None:
+def test_a_protocol_takes_its_share_and_a_library_is_measured_by_the_best_of_ours() -> None:
     ceilings = RankLinks(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    ring = Case(op="allreduce", backend="cuda", algo="ring", ranks=4, size_bytes=1 << 24)
     for proto in ("simple", "ll", "ll128"):
-        choice = resolve(
-            Case(
-                op="allreduce",
-                backend="cuda",
-                algo="ring",
-                proto=proto,
-                ranks=4,
-                size_bytes=1 << 24,
-            )
-        )
+        choice = resolve(replace(ring, proto=proto))
         found = ceilings.ceiling(choice.case, choice.plan)
         assert found is not None
         assert found.gbs == pytest.approx(STORES_GBS * efficiency(proto))
-
-
-def test_a_library_is_measured_by_the_best_of_ours() -> None:
-    ceilings = RankLinks(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
-    found = ceilings.ceiling(
-        Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None
-    )
-    assert found is not None
-    assert found.gbs == pytest.approx(STORES_GBS)
+    best = ceilings.ceiling(replace(ring, backend="nccl", algo="library"), None)
+    assert best is not None and best.gbs == pytest.approx(STORES_GBS)
 
 
 @pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
@@ -191,17 +176,9 @@ def test_pairs_add_up_to_what_the_busiest_rank_sends(n: int) -> None:
             if algo == "halving" and n == 3:
                 continue
             schedule = registered(op, algo, World(n=n))
-            sent = [
-                sum(
-                    (
-                        share
-                        for (source, _), share in pair_traffic(schedule).items()
-                        if source == rank
-                    ),
-                    Fraction(0),
-                )
-                for rank in range(n)
-            ]
+            sent = [Fraction(0)] * n
+            for (source, _), share in pair_traffic(schedule).items():
+                sent[source] += share
             assert max(sent) == traffic(schedule).sent
 
 
@@ -224,18 +201,6 @@ def test_a_library_is_held_against_the_engine_that_it_may_use(
     found = ceilings.ceiling(case, None)
     assert found is not None and found.engine == engine
     assert found.gbs == best_gbs(ceilings.topology.links[0], engine)
-
-
-def test_copies_and_stores_have_ceilings_of_their_own() -> None:
-    ceilings = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
-    case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=1 << 28)
-    found = {}
-    for transport in ("p2p", "ce"):
-        chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
-    assert found["p2p"] is not None and found["ce"] is not None
-    assert found["p2p"].gbs < found["ce"].gbs < 450
-    assert found["ce"].text == "copy engines over GPU0 -> GPU1, NVLink 4 x18"
 
 
 def test_a_link_that_nobody_measured_carries_copies_at_its_line_rate() -> None:

@@ -17,6 +17,7 @@ from collbench.planning.price.constants import KindCosts
 from tests.bench.test_blame import LINK_S, Played, plan_of
 
 COSTS = KindCosts(step_us=1, take_us=2, post_us=3, read_gbs=1, write_gbs=2, send_gbs=4)
+CHAIN_COSTS = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
 
 
 def action(
@@ -108,8 +109,7 @@ def test_a_late_rank_is_named_with_its_delay(late_us: float) -> None:
     assert rank == 0
     assert delay_s == pytest.approx(late_us * 1e-6)
     trace = Trace(title="t", names=("a", "b", "c"), launches=(launch,))
-    costs = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
-    found = summary(trace, costs)
+    found = summary(trace, CHAIN_COSTS)
     assert verdict(trace, found).startswith("a came ")
     assert late_rank(two_ranks(0.0), critical_path(two_ranks(0.0))) is None
 
@@ -167,7 +167,6 @@ def test_chains_of_played_launches(algo: str, n: int) -> None:
     assert len(rows) <= 24
     assert sum(row.seconds for row in rows) == pytest.approx(launch.total_s)
     trace = Trace(title="a title", names=("r",) * n, launches=(launch,), slowdowns=(1.01,) * 6)
-    costs = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
     for columns in (80, 160):
-        shown = trace_lines(trace, summary(trace, costs), costs, columns)
+        shown = trace_lines(trace, summary(trace, CHAIN_COSTS), CHAIN_COSTS, columns)
         assert max(map(len, shown)) <= columns

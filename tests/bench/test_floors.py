@@ -65,16 +65,11 @@ def measurement_of(cases: Sequence[Case], **settings: Any) -> Measurement:
     )
 
 
-def cpu_cases(*sizes: int, **more: Any) -> list[Case]:
-    return [
-        Case(**{"op": op, "backend": "cpu", "ranks": 2, "size_bytes": size, **more})
-        for op in OPS
-        for size in sizes
-    ]
-
-
 def test_real_launches_take_longer() -> None:
-    rows = rows_of(measurement_of(cpu_cases(64, 1 << 16)))
+    cases = [
+        Case(op=op, backend="cpu", ranks=2, size_bytes=size) for op in OPS for size in (64, 1 << 16)
+    ]
+    rows = rows_of(measurement_of(cases))
     assert {row.status for row in rows} == {"ok"}
     for row in rows:
         assert row.floor_us and row.time_us
@@ -293,18 +288,7 @@ def test_a_sweep_with_an_impossible_row_ends_with_1_and_says_it(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = str(tmp_path / "rows.csv")
-    asked = (
-        "--backend",
-        "cpu",
-        "--algo",
-        "ring",
-        "--sizes",
-        f"{LONG // 2},{LONG}",
-        "--iters",
-        str(MANY),
-        "-c",
-        "0",
-    )
+    asked = f"--backend cpu --algo ring --sizes {LONG // 2},{LONG} --iters {MANY} -c 0".split()
     with plant("first", "timed"):
         code, out, _ = invoke(capfd, "sweep", "--hot", *asked, "--csv", file)
     assert code == 1

@@ -3,6 +3,7 @@
 import math
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,18 +34,9 @@ CLOCKS_S = (0.0, 3e-3, -2e-3, 5e-3)  # what rank 0's clock is ahead of the other
 
 def played(algo: str, n: int) -> Played:
     """Launches in which rank 1 is late, of stages of CTAs."""
-    case = Case(
-        op="allreduce",
-        backend="cuda",
-        transport="p2p",
-        algo=algo,
-        proto="simple",
-        direct="off",
-        channels=1,
-        ranks=n,
-        size_bytes=1 << 20,
-    )
-    found = Played(resolve(case).plan, {("late", (1,)): 40.0})
+    case = Case(op="allreduce", backend="cuda", algo=algo, ranks=n, size_bytes=1 << 20)
+    kernel: dict[str, Any] = {"transport": "p2p", "proto": "simple", "direct": "off", "channels": 1}
+    found = Played(resolve(replace(case, **kernel)).plan, {("late", (1,)): 40.0})
     found.actors = [stage_actors(found.plan, rank) for rank in range(n)]
     return found
 

@@ -87,17 +87,15 @@ def test_what_one_repeat_could_turn_is_measured_again() -> None:
     assert len(ring.repeat_times_us) == 5
 
 
-def test_repeats_that_agree_are_enough() -> None:
-    assert [row.repeats for row in rows_of((1.0, 1.5), (1.01, 1.51), (1.02, 1.52))] == [3, 3]
-
-
-def test_what_cannot_be_the_fastest_is_not_measured_again() -> None:
-    rows = rows_of((1.0, 5.0), (1.0, 9.0), (1.0, 7.0))
-    assert [row.repeats for row in rows] == [3, 3]
-
-
-def test_one_repeat_that_was_asked_for_is_one() -> None:
-    assert [row.repeats for row in rows_of((1.0, 5.0), repeats=1)] == [1, 1]
+def test_more_is_not_measured_where_it_would_change_nothing() -> None:
+    """Repeats that agree, what cannot be the fastest, and one repeat that was asked for."""
+    for repeats, times in (
+        (3, ((1.0, 1.5), (1.01, 1.51), (1.02, 1.52))),
+        (3, ((1.0, 5.0), (1.0, 9.0), (1.0, 7.0))),
+        (1, ((1.0, 5.0),)),
+    ):
+        asked = {"repeats": 1} if repeats == 1 else {}
+        assert [row.repeats for row in rows_of(*times, **asked)] == [repeats] * 2
 
 
 def test_more_repeats_end_where_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,14 +126,8 @@ def test_every_repeat_once_and_spread() -> None:
 
 
 def test_the_slowest_rank_counts_and_the_median_of_repeats() -> None:
-    script = [
-        samples(1e-6, 2e-6),
-        samples(1e-6, 1e-6),
-        samples(4e-6, 1e-6),
-        samples(1e-6, 1e-6),
-        samples(3e-6, 1e-6),
-        samples(1e-6, 1e-6),
-    ]
+    alike = samples(1e-6, 1e-6)
+    script = [samples(1e-6, 2e-6), alike, samples(4e-6, 1e-6), alike, samples(3e-6, 1e-6), alike]
     (ring, twoshot), session = measured(script, repeats=3)
     assert ring.repeat_times_us == pytest.approx((2, 4, 3))
     assert (ring.time_us, ring.time_low_us, ring.time_high_us) == pytest.approx((3, 2, 4))
@@ -268,18 +260,9 @@ def test_rows_name_only_the_conditions_that_their_backend_heeds() -> None:
 
 
 def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
-    base: dict[str, Any] = {
-        "op": "allreduce",
-        "backend": "cuda",
-        "transport": "net",
-        "algo": "ring",
-        "proto": "simple",
-        "channels": 1,
-        "ranks": 2,
-    }
-    found = [
-        resolve(Case(**base, size_bytes=4 << 20, chunk=chunk)) for chunk in (64 << 10, 2 << 20)
-    ]
+    base: dict[str, Any] = {"op": "allreduce", "backend": "cuda", "algo": "ring", "ranks": 2}
+    base |= {"transport": "net", "proto": "simple", "channels": 1, "size_bytes": 4 << 20}
+    found = [resolve(Case(**base, chunk=chunk)) for chunk in (64 << 10, 2 << 20)]
     small, large = (SweepPoint(one.case, one.plan) for one in found)
     measurement = Measurement([], LocalGroup(), Settings(net_threads=3))
     assert "net-threads-3" in measurement.key_of(large)
@@ -291,19 +274,11 @@ def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
 
 
 def test_resolved_knobs_are_in_the_row() -> None:
-    (point,) = plan_points(
-        [Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)], LocalGroup()
-    )
+    given = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
+    (point,) = plan_points([given], LocalGroup())
     case = point.case
-    assert (case.algo, case.direct, case.transport, case.channels, case.threads) == (
-        "twoshot",
-        "on",
-        "shm",
-        1,
-        1,
-    )
-    assert case.chunk > 0
-    assert case.slots > 0
+    assert (case.algo, case.direct, case.transport) == ("twoshot", "on", "shm")
+    assert (case.channels, case.threads) == (1, 1) and case.chunk > 0 and case.slots > 0
 
 
 @pytest.mark.parametrize(
@@ -317,6 +292,7 @@ def test_resolved_knobs_are_in_the_row() -> None:
         ({"buffsize": 2}, "no room for 4 slots"),
         ({"chunk": 4}, "at least 16 bytes"),
         ({"size_bytes": 2}, "less than one float32 element"),
+        ({"proto": "ll", "transport": "net"}, "a message of MPI comes whole; use --proto simple"),
     ],
 )
 def test_what_cannot_run_is_waived_with_its_reason(change: dict[str, Any], reason: str) -> None:
@@ -324,18 +300,6 @@ def test_what_cannot_run_is_waived_with_its_reason(change: dict[str, Any], reaso
     (point,) = plan_points([Case(**(base | change))], LocalGroup())
     assert reason in point.waived
     assert estimate_s(point, Settings(), Measurement([], LocalGroup(), Settings()).machine) == 0
-
-
-def test_a_waived_point_says_what_to_do() -> None:
-    (point,) = plan_points(
-        [
-            Case(
-                op="allreduce", backend="cpu", ranks=4, size_bytes=4096, proto="ll", transport="net"
-            )
-        ],
-        LocalGroup(),
-    )
-    assert point.waived.endswith("a message of MPI comes whole; use --proto simple")
 
 
 def test_what_a_model_invents_takes_no_time_of_the_machine() -> None:

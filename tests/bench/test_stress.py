@@ -2,13 +2,16 @@
 stand-in; tests/gpu has the real one.
 """
 
+import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 
 import pytest
 
 from collbench.bench.points import SweepPoint
-from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, stress
+from collbench.bench.stress import LAUNCHES, PAUSES_NS, _counts, stress
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, HangError, RefusedError, ScheduleError
 from collbench.core.pattern import Wrong
@@ -26,30 +29,19 @@ class Session:
 
     def stress(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
         self.asked.append((plan, tuple(counts), pause_ns))
-        return (
-            (Wrong(rank=1, count=3, index=7, got="?", wanted="?"),)
-            if plan is self.asked[0][0]
-            else ()
-        )
+        wrong = Wrong(rank=1, count=3, index=7, got="?", wanted="?")
+        return (wrong,) if plan is self.asked[0][0] else ()
 
 
 def points() -> list[SweepPoint]:
-    found = [
-        resolve(
-            Case(op="allreduce", backend="cuda", algo=algo, proto="ll", ranks=4, size_bytes=4096)
-        )
-        for algo in ("ring", "oneshot", "tree")
-    ]
+    of = Case(op="allreduce", backend="cuda", proto="ll", ranks=4, size_bytes=4096)
+    found = [resolve(replace(of, algo=algo)) for algo in ("ring", "oneshot", "tree")]
     return [SweepPoint(choice.case, choice.plan) for choice in found]
 
 
 def test_every_plan_comes_before_any_comes_again() -> None:
     session, few = Session(), points()
-    bursts: list[Burst] = []
-    for burst in stress(few, {("cuda", 4): session}, 60.0, seed=1):
-        bursts.append(burst)
-        if len(bursts) == 6:
-            break
+    bursts = list(islice(stress(few, {("cuda", 4): session}, 60.0, seed=1), 6))
     assert (
         {id(plan) for plan, _, _ in session.asked[:3]}
         == {id(plan) for plan, _, _ in session.asked[3:]}
@@ -67,20 +59,13 @@ def test_a_plan_that_cannot_run_comes_once_with_the_reason(kind: type[CollbenchE
                 raise kind("too many CTAs")
             return super().stress(plan, counts, pause_ns)
 
-    bursts = []
-    for burst in stress(points(), {("cuda", 4): Choosy()}, 60.0, seed=1):
-        bursts.append(burst)
-        if len(bursts) == 9:
-            break
+    bursts = list(islice(stress(points(), {("cuda", 4): Choosy()}, 60.0, seed=1), 9))
     assert [burst.refused for burst in bursts if burst.refused] == ["too many CTAs"]
     assert {burst.point.case.algo for burst in bursts if not burst.refused} == {"oneshot", "tree"}
 
 
-def test_the_time_ends_it() -> None:
+def test_the_end_of_time_and_nothing_to_soak_end_it() -> None:
     assert list(stress(points(), {("cuda", 4): Session()}, -1.0, seed=1)) == []
-
-
-def test_nothing_to_soak_ends_at_once() -> None:
     assert list(stress([], {}, 60.0, seed=1)) == []
 
 
@@ -110,8 +95,6 @@ def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
 
 
 def test_suspects_travel_between_processes() -> None:
-    import pickle
-
     error = pickle.loads(pickle.dumps(HangError("late", "hint", suspect=((-1,), 2))))
     assert (error.message, error.hint, error.suspect) == ("late", "hint", ((-1,), 2))
 

@@ -1,17 +1,20 @@
-"""Plain copies between GPUs against a CUDA runtime that only records calls: what is allocated, what
-is freed, and which stream waits for which event.
+"""Plain copies between GPUs, and to host memory, against a CUDA runtime that records calls: what is
+allocated, what is freed, and which stream waits for which event.
 """
 
+import ctypes
+import os
 from collections.abc import Iterator
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from collbench.bench import pairs
 from collbench.core.errors import HangError, UnavailableError
-from collbench.device import copies
+from collbench.device import copies, host_flows
+from collbench.device.host_flows import HostFlows
 
 PIECES = 3
 PIECE_BYTES = copies._PIECE_BYTES
@@ -23,37 +26,54 @@ class FakeError(Exception):
 
 
 class Runtime:
-    """The calls that copies make. fails_at: the number of the allocation that fails. state: the
-    status of every stream.
+    """Memory is host memory. held: what is not freed. calls: all others. fails_at: the number of
+    the allocation that fails. copies: whether copies, which are done at once, do anything. state:
+    of every stream.
     """
 
     CUDARuntimeError = FakeError
     streamNonBlocking, eventDisableTiming, memcpyDeviceToHost, memcpyHostToDevice = (1, 2, 2, 1)
+    gives_back: ClassVar = {
+        "free": "memory",
+        "freeHost": "pinned",
+        "streamDestroy": "stream",
+        "eventDestroy": "event",
+    }
 
-    def __init__(self, *, fails_at: int = -1, state: int = 0) -> None:
-        self.held: set[tuple[str, int]] = set()
+    def __init__(self, *, fails_at: int = -1, copies: bool = False, state: int = 0) -> None:
+        self.held: dict[tuple[str, int], Any] = {}
         self.calls: list[tuple[Any, ...]] = []
-        self.fails_at, self.state, self.numbers, self.mallocs = fails_at, state, count(1), 0
+        self.fails_at, self.copies, self.state = fails_at, copies, state
+        self.numbers, self.mallocs, self.cores = count(1), count(1), list[int]()
 
-    def _take(self, kind: str) -> int:
-        number = next(self.numbers)
-        self.held.add((kind, number))
-        return number
+    def _take(self, kind: str, size: int = 0) -> int:
+        memory = ctypes.create_string_buffer(size) if size else None
+        handle = ctypes.addressof(memory) if memory else next(self.numbers)
+        self.held[kind, handle] = memory
+        return handle
 
-    def malloc(self, size: int) -> int:
-        self.mallocs += 1
-        if self.mallocs == self.fails_at:
+    def malloc(self, size: int, kind: str = "memory") -> int:
+        if next(self.mallocs) == self.fails_at:
             raise FakeError("out of memory")
-        return self._take("memory")
+        return self._take(kind, size)
 
     def hostAlloc(self, size: int, flags: int) -> int:
-        return self._take("pinned")
+        self.cores += os.sched_getaffinity(0)
+        return self.malloc(size, "pinned")
 
     def streamCreateWithFlags(self, flags: int) -> int:
         return self._take("stream")
 
     def eventCreateWithFlags(self, flags: int) -> int:
         return self._take("event")
+
+    def memsetAsync(self, pointer: int, value: int, size: int, stream: int) -> None:
+        ctypes.memset(pointer, value, size)
+
+    def memcpyAsync(self, target: int, source: int, *more: int) -> None:
+        self.calls.append(("memcpyAsync", target, source, *more))
+        if self.copies:
+            ctypes.memmove(target, source, more[0])
 
     def streamQuery(self, stream: int) -> int:
         return self.state
@@ -62,14 +82,8 @@ class Runtime:
         return 7
 
     def __getattr__(self, name: str) -> Any:
-        gives_back = {
-            "free": "memory",
-            "freeHost": "pinned",
-            "streamDestroy": "stream",
-            "eventDestroy": "event",
-        }
-        if name in gives_back:
-            return lambda handle: self.held.remove((gives_back[name], handle))
+        if name in self.gives_back:
+            return lambda handle: self.held.pop((self.gives_back[name], handle))
         return lambda *args: self.calls.append((name, *args))
 
 
@@ -179,3 +193,60 @@ def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPa
     with pytest.raises(HangError, match="have not ended"):
         list(pairs._by_copies((0, 1), (0, 1), ["copies", "host"]))
     assert runtime.held
+
+
+# Copies to host memory at once
+
+
+def flows_of(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> HostFlows:
+    """Copies of three GPUs."""
+    monkeypatch.setattr(
+        host_flows, "load_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    )
+    monkeypatch.setattr(host_flows, "device_count", lambda: 3)
+    monkeypatch.setattr(host_flows, "BYTES", 1 << 12)
+    monkeypatch.setattr(host_flows, "_WINDOW_S", 0.001)
+    return HostFlows()
+
+
+def test_flows_to_the_host_are_compared_and_everything_is_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, before = Runtime(copies=True), os.sched_getaffinity(0)
+    with flows_of(monkeypatch, runtime) as flows:
+        assert runtime.cores == [min(before), max(before)]
+        assert os.sched_getaffinity(0) == before
+        rates = flows.rates(((0, 1), (2, 1)))
+        assert len(rates) == 2
+        assert all(rate > 0 for rate in rates)
+        sources, targets = zip(
+            *dict.fromkeys(call[1:3] for call in runtime.calls if call[0] == "memcpyAsync"),
+            strict=True,
+        )
+        assert (len(set(sources)), len(set(targets))) == (2, 2)
+    assert not runtime.held
+
+
+def test_wrong_bytes_and_copies_that_do_not_end_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = Runtime()
+    with (
+        flows_of(monkeypatch, runtime) as flows,
+        pytest.raises(UnavailableError, match="came out wrong"),
+    ):
+        flows.rates(((0, 0),))
+    assert not runtime.held
+    monkeypatch.setattr("collbench.device.copies._DEADLINE_S", 0.01)
+    runtime = Runtime(state=600)
+    with flows_of(monkeypatch, runtime) as flows, pytest.raises(HangError, match="have not ended"):
+        flows.rates(((0, 0),))
+    assert runtime.held  # freeing would wait for the copies
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 4, 5])
+def test_memory_of_flows_is_freed_after_a_failed_allocation(
+    monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    runtime = Runtime(fails_at=fails_at)
+    with pytest.raises(UnavailableError, match="out of memory"), flows_of(monkeypatch, runtime):
+        pass
+    assert not runtime.held

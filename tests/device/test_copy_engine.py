@@ -50,16 +50,10 @@ SHAPES: tuple[dict[str, Any], ...] = (
 )
 
 
-def plan_of(schedule: Schedule, shape: int, *, direct: bool, in_place: bool, **what: Any) -> Plan:
+def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Plan:
     knobs = dict(SHAPES[shape % len(SHAPES)])
-    asked = problem(
-        schedule.op,
-        schedule.n,
-        root=schedule.root,
-        count=knobs.pop("count"),
-        in_place=in_place,
-        **what,
-    )
+    what |= {"root": schedule.root, "count": knobs.pop("count")}
+    asked = problem(schedule.op, schedule.n, **what)
     return lay_out(
         asked, schedule, direct=direct, p2p="push", kernel=KERNEL, transport="ce", **knobs
     )
@@ -161,20 +155,14 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
         gpu: Any = engine.gpu
         rank._gpu, rank.engine, rank.options = gpu, engine, GpuOptions()
-        gpu.card.stream, gpu.card.resident_ctas, gpu.card.wait = (
-            0,
-            lambda *asked: 132,
-            lambda deadline_s: None,
+        vars(gpu.card).update(
+            stream=0,
+            resident_ctas=lambda *asked: 132,
+            wait=lambda deadline_s: None,
+            clear=lambda at, size: cleared.append((at % (1 << 36), size)),
         )
-        gpu.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
-        for name, value in (
-            ("arenas", memory.arenas),
-            ("arena", memory.own),
-            ("control", memory.own),
-            ("aborts", memory.aborts),
-            ("is_peered", True),
-        ):
-            setattr(gpu, name, value)
+        vars(gpu).update(arenas=memory.arenas, arena=memory.own, control=memory.own)
+        vars(gpu).update(aborts=memory.aborts, is_peered=True)
         gpu.users = [
             at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)
         ]
@@ -224,53 +212,36 @@ def test_a_gather_follows_the_next_scatter() -> None:
         assert [place_of(copy.target)[0][1] for copy in copies] == [
             (rank + away) % 4 for away in (1, 2, 3)
         ] * 4
-        order = [
-            type(command) for command in commands if isinstance(command, CopyCommand | MoveCommand)
-        ]
-        assert (
-            order
-            == [CopyCommand] * 6
-            + [MoveCommand]
-            + [CopyCommand] * 3
-            + [MoveCommand]
-            + [CopyCommand] * 3
-        )
+        order = [type(one) for one in commands if isinstance(one, CopyCommand | MoveCommand)]
+        half = [MoveCommand, *[CopyCommand] * 3]
+        assert order == [CopyCommand] * 6 + half * 2
 
 
 @pytest.mark.parametrize("op", ["allgather", "alltoall"])
 def test_one_hop_is_one_copy_a_peer(op: Any) -> None:
     _, plan = chosen(op, 1 << 30)
     commands = script(plan, 0, memory_of(plan.problem, 0))
-    assert (
-        sorted(command.size for command in commands if isinstance(command, CopyCommand))
-        == [1 << 28] * 3
-    )
-    assert (
-        sum(isinstance(command, WaitCommand) for command in commands),
-        sum(isinstance(command, SignalCommand) for command in commands),
-    ) == (2, 1)
+    assert [one.size for one in commands if isinstance(one, CopyCommand)] == [1 << 28] * 3
+    kinds = [type(one) for one in commands]
+    assert (kinds.count(WaitCommand), kinds.count(SignalCommand)) == (2, 1)
+
+
+def moves_of(plan: Plan) -> int:
+    """The moves by kernels that all ranks queue."""
+    scripts = [script(plan, rank, memory_of(plan.problem, rank)) for rank in range(plan.n)]
+    return sum(isinstance(command, MoveCommand) for commands in scripts for command in commands)
 
 
 def test_what_needs_no_kernel_has_none() -> None:
     case, plan = chosen("allgather", 1 << 28, placement="in")
-    assert (ctas(plan), case.threads, case.unroll) == (0, 0, 0)
-    assert not any(
-        isinstance(command, MoveCommand)
-        for rank in range(4)
-        for command in script(plan, rank, memory_of(plan.problem, rank))
-    )
+    assert (ctas(plan), case.threads, case.unroll, moves_of(plan)) == (0, 0, 0, 0)
     for op in ("allgather", "sendrecv", "broadcast", "allreduce", "alltoall", "scatter"):
         for algo in algorithms_of(op):
             for placement in ("in", "out"):
                 if algo == "hierarchical" or (placement == "in" and True not in placements(op)):
                     continue
                 _, plan = chosen(op, 1 << 24, algo=algo, placement=placement)
-                moves = sum(
-                    isinstance(command, MoveCommand)
-                    for rank in range(4)
-                    for command in script(plan, rank, memory_of(plan.problem, rank))
-                )
-                assert bool(moves) == bool(ctas(plan))
+                assert bool(moves_of(plan)) == bool(ctas(plan))
 
 
 @pytest.mark.parametrize(
@@ -361,16 +332,8 @@ DAILY_KERNELS = [
     ),
 )
 def test_kernels_compile(arch: int, dtype: DtypeName, ranks: int, redop: RedopName) -> None:
-    case = Case(
-        op="allreduce",
-        backend="cuda",
-        transport="ce",
-        ranks=ranks,
-        dtype=dtype,
-        redop=redop,
-        size_bytes=1 << 20,
-    )
-    source = kernel_source(resolve(case).plan, 0)
+    case = Case(op="allreduce", backend="cuda", transport="ce", ranks=ranks, size_bytes=1 << 20)
+    source = kernel_source(resolve(replace(case, dtype=dtype, redop=redop)).plan, 0)
     made, log = compiled_once(source, arch, "--ptxas-options=-v")
     assert all(name in made for name in (b"collbench_wait", b"collbench_signal", b"collbench_move"))
     if ranks == 4 and arch == 90:
@@ -379,15 +342,7 @@ def test_kernels_compile(arch: int, dtype: DtypeName, ranks: int, redop: RedopNa
 
 
 def test_widths_are_those_of_the_steps() -> None:
-    plan = resolve(
-        Case(
-            op="allreduce",
-            backend="cuda",
-            transport="ce",
-            algo="twoshot",
-            ranks=13,
-            size_bytes=1 << 20,
-        )
-    ).plan
+    case = Case(op="allreduce", backend="cuda", transport="ce", ranks=13, size_bytes=1 << 20)
+    plan = resolve(replace(case, algo="twoshot")).plan
     assert move_widths(plan) == [1, 13]
     assert max(len(step.sources) for step in lower(plan, 0).steps) == 13

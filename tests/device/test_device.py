@@ -4,10 +4,11 @@ demand, on GPUs made of NumPy arrays.
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle, groupby, pairwise, product
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -82,28 +83,16 @@ OPS_AND_MODES = pytest.mark.parametrize(
 )
 
 
-def plan_for(
-    what: Problem,
-    schedule: Schedule,
-    mode: Mode,
-    *,
-    channels: int = 2,
-    slots: int = 4,
-    chunk_bytes: int = 64,
-    slices: int = 2,
-) -> Plan:
-    kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
+def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
     return lay_out(
         what,
         schedule,
         direct=mode.direct,
         p2p=mode.p2p,
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slices=slices if mode.proto == "simple" else 1,
-        kernel=kernel,
+        kernel=Kernel(proto=mode.proto, threads=64, unroll=1),
         transport=mode.transport,
+        **(given if mode.proto == "simple" else {**given, "slices": 1}),
     )
 
 
@@ -142,7 +131,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         dtype, redop = kinds(op, number)
         what = problem(op, n, root=root, dtype=dtype, redop=redop, in_place=in_place)
         count = int(2 * loops * 64 * parts_of(schedule)) // what.item_bytes + 1
-        what = problem(op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place)
+        what = replace(what, block_count=count)
         try:
             plan = plan_for(what, schedule, mode)
         except ScheduleError as error:
@@ -187,16 +176,9 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         schedule = registered(op, algo, World(n=3))
         dtype, redop = kinds(op, number)
         what = problem(op, 3, dtype=dtype, redop=redop)
-        what = problem(
-            op,
-            3,
-            count=int(1.7 * 6640 * parts_of(schedule)) // what.item_bytes + 3,
-            dtype=dtype,
-            redop=redop,
-        )
-        assert_right(
-            plan_for(what, schedule, mode, channels=1, chunk_bytes=6640, slices=3, slots=6), number
-        )
+        count = int(1.7 * 6640 * parts_of(schedule)) // what.item_bytes + 3
+        knobs = {"channels": 1, "chunk_bytes": 6640, "slices": 3, "slots": 6}
+        assert_right(plan_for(replace(what, block_count=count), schedule, mode, **knobs), number)
 
 
 @OPS_AND_MODES
@@ -209,10 +191,9 @@ def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
         # no chunk is empty, or some are
         count = 16 * parts_of(schedule) if number % 2 else 3
         for slots in (1, 2, 8):
+            what = problem(op, 4, count=count)
             try:
-                plan = plan_for(
-                    problem(op, 4, count=count), schedule, mode, channels=1, slots=slots, slices=1
-                )
+                plan = plan_for(what, schedule, mode, channels=1, slots=slots, slices=1)
             except ScheduleError as error:
                 assert "deadlocks" in error.message
                 continue
@@ -248,23 +229,14 @@ def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
 
     def program(world: World, rank: int) -> tuple[Track, ...]:
         peer = (Edge(1 - rank, "all"),)
-        send = [(Step(src=(Operand("in", chunk),), send=peer),) for chunk in (0, 1)]
+        chunks = [tuple(Operand(name, chunk) for name in ("in", "tmp", "out")) for chunk in (0, 1)]
+        steps = [Step(src=(given,), send=peer) for given, _, _ in chunks]
         if rank == 0:
-            take = [
-                (Step(src=(Operand("in", chunk),), recv=peer, dst=Operand("out", chunk)),)
-                for chunk in (0, 1)
-            ]
+            steps += [Step(src=(given,), recv=peer, dst=out) for given, _, out in chunks]
         else:
-            take = [(Step(recv=peer, dst=Operand("tmp", chunk)),) for chunk in (0, 1)]
-            take += [
-                (
-                    Step(
-                        src=(Operand("in", chunk), Operand("tmp", chunk)), dst=Operand("out", chunk)
-                    ),
-                )
-                for chunk in (0, 1)
-            ]
-        return (Track(name="main", rounds=(*send, *take)),)
+            steps += [Step(recv=peer, dst=tmp) for _, tmp, _ in chunks]
+            steps += [Step(src=(given, tmp), dst=out) for given, tmp, out in chunks]
+        return (Track(name="main", rounds=tuple((step,) for step in steps)),)
 
     schedule = build("allreduce", "late", program, World(n=2))
     plan = plan_for(
@@ -277,19 +249,10 @@ def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if not mode.direct], ids=str)
 def test_fifos_of_one_slot(mode: Mode) -> None:
-    pairs: list[tuple[OpName, str]] = [
-        ("allgather", "direct"),
-        ("allreduce", "oneshot"),
-        ("broadcast", "chain"),
-        ("sendrecv", "direct"),
-    ]
-    for op, algo in pairs:
-        assert_right(
-            plan_for(
-                problem(op, 3, count=301), registered(op, algo, World(n=3)), mode, slots=1, slices=1
-            ),
-            1,
-        )
+    pairs: list[tuple[OpName, str]] = [("allgather", "direct"), ("allreduce", "oneshot")]
+    for op, algo in [*pairs, ("broadcast", "chain"), ("sendrecv", "direct")]:
+        schedule, what = registered(op, algo, World(n=3)), problem(op, 3, count=301)
+        assert_right(plan_for(what, schedule, mode, slots=1, slices=1), 1)
 
 
 @OPS_AND_MODES
@@ -324,44 +287,27 @@ def test_automatic_choices_are_right(op: OpName, n: int) -> None:
     random_schedule,
     st.sampled_from(MODES),
     st.integers(1, 400),
-    st.integers(1, 3),
-    st.integers(2, 8),
-    st.sampled_from([16, 48, 64, 256]),
-    st.integers(1, 3),
+    st.fixed_dictionaries(
+        {
+            "channels": st.integers(1, 3),
+            "slots": st.integers(2, 8),
+            "chunk_bytes": st.sampled_from([16, 48, 64, 256]),
+            "slices": st.integers(1, 3),
+        }
+    ),
     st.integers(0, 7),
     st.booleans(),
 )
 @settings(max_examples=40)
 def test_schedules_that_nobody_registered(
-    schedule: Schedule,
-    mode: Mode,
-    count: int,
-    channels: int,
-    slots: int,
-    chunk_bytes: int,
-    slices: int,
-    number: int,
-    in_place: bool,
+    schedule: Schedule, mode: Mode, count: int, knobs: dict[str, int], number: int, in_place: bool
 ) -> None:
-    dtype, redop = kinds(schedule.op, number)
-    what = problem(
-        schedule.op,
-        schedule.n,
-        count=count,
-        dtype=dtype,
-        redop=redop,
-        in_place=in_place and collective(schedule.op).has_in_place,
-    )
+    op, n = schedule.op, schedule.n
+    dtype, redop = kinds(op, number)
+    in_place &= collective(op).has_in_place
+    what = problem(op, n, count=count, dtype=dtype, redop=redop, in_place=in_place)
     try:
-        plan = plan_for(
-            what,
-            schedule,
-            mode,
-            channels=channels,
-            slots=slots,
-            chunk_bytes=chunk_bytes,
-            slices=slices,
-        )
+        plan = plan_for(what, schedule, mode, **knobs)
     except ScheduleError as error:
         assert "deadlocks" in error.message
         return
@@ -375,7 +321,6 @@ def assert_addresses(plan: Plan, args: Sequence[SimpleNamespace]) -> None:
     """Both ends of every connection have the same flags and slots, and nothing overlaps. args: of
     every rank, for the second set of user buffers.
     """
-    channels = range(plan.channels)
     shared = shared_region(plan)
     taken: list[list[tuple[int, int]]] = [[(0, CONTROL_BYTES)] for _ in range(plan.n)]
     for rank, mine in enumerate(args):
@@ -424,31 +369,19 @@ def assert_addresses(plan: Plan, args: Sequence[SimpleNamespace]) -> None:
             )
             for one, viewer in ((end, rank), (other, end.peer)):
                 assert_buffers(plan, one, viewer)
-            taken[rank] += [
-                (
-                    where(end.local_flag)[2] + c * end.local_flag_stride,
-                    where(end.local_flag)[2] + c * end.local_flag_stride + FLAG_LINE_BYTES,
-                )
-                for c in channels
-            ]
-            taken[end.peer] += [
-                (
-                    where(end.remote_flag)[2] + c * end.remote_flag_stride,
-                    where(end.remote_flag)[2] + c * end.remote_flag_stride + FLAG_LINE_BYTES,
-                )
-                for c in channels
+            parts = [
+                (end.local_flag, end.local_flag_stride, FLAG_LINE_BYTES),
+                (end.remote_flag, end.remote_flag_stride, FLAG_LINE_BYTES),
             ]
             assert (end.slots == 0) == (not lower(plan, rank).sending[e].has_fifo)
             if end.slots:
-                owner, region, first = where(end.slots)
-                assert (owner, region) == (rank if plan.p2p == "pull" else end.peer, shared)
-                taken[owner] += [
-                    (
-                        first + c * end.slots_stride,
-                        first + c * end.slots_stride + plan.slots * mine.slot_bytes,
-                    )
-                    for c in channels
-                ]
+                owner = rank if plan.p2p == "pull" else end.peer
+                assert where(end.slots)[:2] == (owner, shared)
+                parts.append((end.slots, end.slots_stride, plan.slots * mine.slot_bytes))
+            for address, stride, size in parts:
+                owner, _, first = where(address)
+                starts = [first + channel * stride for channel in range(plan.channels)]
+                taken[owner] += [(start, start + size) for start in starts]
     for rank, ranges in enumerate(taken):
         assert_apart(
             ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end
@@ -519,18 +452,13 @@ def test_numbers_have_the_same_names() -> None:
     for enumeration in ("Kind", "Signal", "StepFlags"):
         for name, value in enumerators(enumeration).items():
             assert getattr(programs, name) == value
-    assert {name.lower(): value for name, value in enumerators("Signal").items()} == {
-        name: value for value, name in enumerate(SIGNAL_NAMES)
-    }
-    assert [name.lower() for name in enumerators("Redop", "reduce.cuh")] == list(REDOPS)
-    assert {
-        name.lower().removeprefix("pdl_"): value
-        for name, value in enumerators("Pdl", "program.cuh").items()
-    } == PDL_NUMBER
-    dtypes = {
-        name.lower().replace("_", ""): value
-        for name, value in enumerators("Dtype", "reduce.cuh").items()
-    }
-    assert dtypes == {
-        name.replace("_", "").removesuffix("fn"): value for name, value in DTYPE_NUMBER.items()
-    }
+    signals = {name: value for value, name in enumerate(SIGNAL_NAMES)}
+    dtypes = {name.removesuffix("fn"): value for name, value in DTYPE_NUMBER.items()}
+    for name, file, numbers in (
+        ("Signal", "types.cuh", signals),
+        ("Redop", "reduce.cuh", {name: value for value, name in enumerate(REDOPS)}),
+        ("Pdl", "program.cuh", {f"pdl_{name}": value for name, value in PDL_NUMBER.items()}),
+        ("Dtype", "reduce.cuh", dtypes),
+    ):
+        found = {key.lower().replace("_", ""): at for key, at in enumerators(name, file).items()}
+        assert found == {key.replace("_", ""): value for key, value in numbers.items()}

@@ -58,26 +58,14 @@ def test_another_process_reads_and_writes_it() -> None:
     runtime: Any = Runtime()
     memory = make(runtime, 0, 1 << 16)
     assert ctypes.string_at(memory.address, 1 << 16) == bytes(1 << 16)
+    assert reach(runtime, memory.handle()) is None, "its own process uses the same address"
     write(memory, 100, b"hello")
     words = [sys.executable, "-c", READER, *map(str, memory.handle()[:3])]
-    done = subprocess.run(
-        words,
-        cwd=Path(__file__).parent.parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout.strip() == "hello"
+    root = Path(__file__).parent.parents[1]
+    assert subprocess.check_output(words, cwd=root, text=True, timeout=60).strip() == "hello"
     assert ctypes.string_at(memory.address, 4) == b"back"
     memory.close()
     assert runtime.registered == []
-
-
-def test_its_own_process_uses_the_same_address() -> None:
-    memory = make(Runtime(), 0, 4096)
-    assert reach(Runtime(), memory.handle()) is None
-    memory.close()
 
 
 def test_memory_of_one_process_is_zeroed_and_given_back() -> None:

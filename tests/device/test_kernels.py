@@ -131,16 +131,7 @@ DAILY_TYPES = [
 def test_types_and_reductions_compile(
     proto: str, dtype: DtypeName, redop: RedopName, arch: int
 ) -> None:
-    case = Case(
-        op="allreduce",
-        algo="oneshot",
-        proto=proto,
-        backend="cuda",
-        dtype=dtype,
-        redop=redop,
-        ranks=3,
-        size_bytes=4096,
-    )
+    case = of_cuda("allreduce", "oneshot", proto, 3, 4096, dtype=dtype, redop=redop)
     compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 
@@ -250,18 +241,11 @@ def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path)
 
 def moves_of(program: Program) -> frozenset[str]:
     """The memory accesses of a program's steps: loads or stores, in slots or in buffers."""
-    loads = {
-        f"load {'slot' if ref.kind == SLOT else 'buffer'}"
-        for step in program.steps
-        for ref in step.sources
-    }
     return frozenset(
-        loads
-        | {
-            f"store {'slot' if ref.kind == SLOT else 'buffer'}"
-            for step in program.steps
-            for ref in step.targets
-        }
+        f"{verb} {'slot' if ref.kind == SLOT else 'buffer'}"
+        for step in program.steps
+        for verb, refs in (("load", step.sources), ("store", step.targets))
+        for ref in refs
     )
 
 

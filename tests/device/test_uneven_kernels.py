@@ -5,6 +5,7 @@ definition demands on GPUs made of NumPy arrays; and kernels of equal blocks hav
 import random
 from dataclasses import replace
 from itertools import cycle, product
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,7 @@ from collbench.planning.lowering import actors
 from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.transports.net import Domains, label
+from collbench.planning.transports.net import label
 from tests.device.test_device import HOST_MODES, MODES, RUNS, Mode, assert_right
 from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
 from tests.support.batteries import placements, world_of
@@ -37,31 +38,18 @@ from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 COPIED = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
 
 
-def plan_for(
-    what: Problem,
-    algo: str,
-    mode: Mode,
-    *,
-    channels: int = 2,
-    slots: int = 4,
-    chunk_bytes: int = 64,
-    slices: int = 2,
-    domains: Domains = (),
-) -> Plan:
+def plan_for(what: Problem, algo: str, mode: Mode, **knobs: Any) -> Plan:
     """The plan of an algorithm of the equal form."""
     is_copied = mode.transport == "ce"
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
     return lay_out(
         what,
         registered(collective(what.op).even, algo, world_of(algo, what.n)),
         direct=mode.direct,
         p2p=mode.p2p,
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slices=slices if mode.proto == "simple" else 1,
         kernel=COPIED if is_copied else Kernel(proto=mode.proto, threads=64),
         transport=mode.transport,
-        domains=domains,
+        **(given if mode.proto == "simple" else {**given, "slices": 1}),
     )
 
 
@@ -102,30 +90,24 @@ def test_programs_are_right_in_all_variants(op: OpName, algo: str, mode: Mode) -
     pair=st.sampled_from(UNEVEN_PAIRS),
     mode=st.sampled_from((*MODES, *HOST_MODES)),
     n=st.integers(2, 4),
-    channels=st.integers(1, 4),
-    slots=st.integers(3, 8),
-    chunk_bytes=st.sampled_from((16, 48, 256)),
-    slices=st.integers(1, 3),
+    knobs=st.fixed_dictionaries(
+        {
+            "channels": st.integers(1, 4),
+            "slots": st.integers(3, 8),
+            "chunk_bytes": st.sampled_from((16, 48, 256)),
+            "slices": st.integers(1, 3),
+        }
+    ),
     seed=st.integers(0, 10_000),
     is_placed=st.booleans(),
 )
 def test_any_counts_on_any_layout(
-    pair: tuple[OpName, str],
-    mode: Mode,
-    n: int,
-    channels: int,
-    slots: int,
-    chunk_bytes: int,
-    slices: int,
-    seed: int,
-    is_placed: bool,
+    pair: tuple[OpName, str], mode: Mode, n: int, knobs: dict[str, int], seed: int, is_placed: bool
 ) -> None:
     op, algo = pair
     what = drawn_problem(op, n, seed, in_place=is_placed and collective(op).has_in_place)
     try:
-        plan = plan_for(
-            what, algo, mode, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slices=slices
-        )
+        plan = plan_for(what, algo, mode, **knobs)
     except ScheduleError:
         return  # too few slots
     assert_right(plan, seed)
@@ -189,13 +171,11 @@ def test_messages_of_mpi_carry_unequal_blocks(op: OpName, algo: str, number: int
     """Between all ranks, or between halves that reach each other's memory."""
     for seed, proto in enumerate(("simple", "ll"), number):
         domains = (0, 0, 1, 1) if seed % 2 else (0, 1, 2)
-        plan = plan_for(
+        what, mode = (
             drawn_problem(op, len(domains), seed),
-            algo,
             Mode(proto, False, "push", label(domains)),
-            channels=1 + number % 3,
-            domains=domains,
         )
+        plan = plan_for(what, algo, mode, channels=1 + number % 3, domains=domains)
         Gpus(plan, seed).run(*RUNS)
 
 
@@ -293,21 +273,14 @@ KERNELS = [
 @pytest.mark.parametrize(("op", "proto", "arch"), tiered(KERNELS, KERNELS[::10]))
 def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
     """Interpreted and compiled in, with narrow and wide sets of buffers."""
-    is_plain = proto == "simple"
-    for case in (
-        Case(op=op, backend="cuda", ranks=4, size_bytes=4 << 30, proto=proto, skew="zipf:1"),
-        Case(
-            op=op,
-            backend="cuda",
-            ranks=4,
-            size_bytes=1 << 16,
-            proto=proto,
-            skew="even" if proto == "sentinel" else "hot:1",  # which takes it several loops
-            specialize="auto" if is_plain else "on",
-        ),
-    ):
-        if proto == "sentinel" and case.size_bytes > 1 << 20:
-            continue  # a launch needs each slot once
+    narrow = Case(op=op, backend="cuda", ranks=4, size_bytes=1 << 16, proto=proto)
+    if proto == "sentinel":  # a launch needs each slot once
+        cases = [replace(narrow, skew="even", specialize="on")]
+    else:
+        wide = replace(narrow, size_bytes=4 << 30, skew="zipf:1")
+        specialize: Any = "auto" if proto == "simple" else "on"
+        cases = [wide, replace(narrow, skew="hot:1", specialize=specialize)]
+    for case in cases:
         plan = resolve(case.rounded(), limits_of(arch)).plan
         for rank in (0, plan.n - 1):
             compiled(kernel_source(plan, rank), arch)

@@ -42,7 +42,7 @@ def try_plan(
     op, algo = PAIRS[pair_index % len(PAIRS)]
     in_place = in_place and collective(op).has_in_place
     try:
-        return plan_of(problem(op, n, count=count, dtype=dtype, in_place=in_place), algo, **layout)  # type: ignore[arg-type]
+        return plan_of(problem(op, n, count=count, dtype=dtype, in_place=in_place), algo, **layout)
     except ScheduleError:
         return None
 

@@ -1,6 +1,7 @@
 """Every registered (collective, algorithm) and the problems to try it on."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,28 +55,10 @@ def world_of(algo: str, n: int, root: int = 0, order: tuple[int, ...] = ()) -> W
     return World(n=n, root=root, order=order, hosts=hosts)
 
 
-def plan_of(
-    what: Problem,
-    algo: str,
-    *,
-    direct: bool = False,
-    channels: int = 1,
-    slots: int = 4,
-    chunk_bytes: int = 64,
-    slot_bytes: int = 0,
-    slices: int = 1,
-) -> Plan:
+def plan_of(what: Problem, algo: str, **knobs: Any) -> Plan:
+    """A plan of a registered algorithm; knobs: of lay_out."""
     schedule = registered(what.op, algo, world_of(algo, what.n, what.root))
-    return lay_out(
-        what,
-        schedule,
-        direct=direct,
-        channels=channels,
-        slots=slots,
-        chunk_bytes=chunk_bytes,
-        slot_bytes=slot_bytes,
-        slices=slices,
-    )
+    return lay_out(what, schedule, **{"slots": 4, "chunk_bytes": 64, **knobs})
 
 
 def roots(op: OpName, n: int) -> Sequence[int]:

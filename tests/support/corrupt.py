@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -34,7 +35,6 @@ from collbench.backends.repeat import RankTiming, prepare_buffers
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
 from collbench.core.case import Problem
-from collbench.core.launcher import Launcher, load_mpi
 from collbench.launch import mpi as mpi_group
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
@@ -126,21 +126,6 @@ idle_by_mpi, idle_singly_by_mpi = map(idle_by_mpi_in, (_timed_by_mpi, _singly_by
 idle_on_gpu, idle_singly_on_gpu = map(idle_on_gpu_in, (_timed_by_gpu, _singly_by_gpu))
 
 
-def stops(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of a rank, which never returns from its third call on rank 1."""
-    calls = 0
-
-    @wraps(method)  # which the driver calls by its name
-    def call(rank: CpuRank, *args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if rank.rank == 1 and calls == 3:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return method(rank, *args)
-
-    return call
-
-
 def behind(problem: Problem, rank: int, source: Any, target: Any, number: int = 0) -> None:
     prepare_buffers(problem, rank, source, target, number)
     if rank == 1:
@@ -156,69 +141,49 @@ class WrongPairRank(pair_rank.PairRank):
             out[-1] ^= 1
 
 
-def late_to_start(found: Launcher | None) -> Any:
-    if found is not None and found.rank == 1:
-        time.sleep(60)
-    return load_mpi(found)
-
-
-def stop_on_rank_1(rank: int) -> None:
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def stop_guardian() -> None:
     """The last that a rank does."""
     if os.getppid() > 1:
         os.kill(os.getppid(), signal.SIGSTOP)
 
 
-def plant_stop(where: str) -> None:
-    """Let rank 1 of a launcher stop itself before MPI starts, while shared memory is opened, or
-    before MPI ends or after that.
+def plant_stop(
+    owner: Any, name: str, call: int = 1, *, is_after: bool = False, late_s: float = 0.0
+) -> None:
+    """Let rank 1 stop itself before or after it does that; or come late to it. call: the number of
+    the call on rank 1.
     """
-    group: Any = mpi_group.MpiGroup
-    allocate, leave, serve = group._allocate, group._leave, group.serve
-    if where == "before-mpi":
+    method, calls = getattr(owner, name), count(1)
 
-        def load(started: Launcher | None) -> Any:
-            stop_on_rank_1(started.rank if started is not None else 0)
-            return load_mpi(started)
+    @wraps(method)  # which the driver calls by its name
+    def planted(rank: Any, *args: Any, **more: Any) -> Any:
+        is_now = getattr(rank, "rank", 0) == 1 and next(calls) == call
+        if is_now and late_s:
+            time.sleep(late_s)
+        elif is_now and not is_after:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        found = method(rank, *args, **more)
+        if is_now and is_after:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return found
 
-        setattr(mpi_group, "load_mpi", load)  # noqa: B010  mypy sees an import there
-    elif where == "shared-memory":
-
-        def stopped_allocate(self: Any, name: str, arena_bytes: int) -> memoryview:
-            stop_on_rank_1(self.rank)
-            memory: memoryview = allocate(self, name, arena_bytes)
-            return memory
-
-        group._allocate = stopped_allocate
-    elif where == "after-mpi":
-
-        def stopped_after(self: Any) -> int:
-            code: int = serve(self)
-            stop_on_rank_1(self.rank)
-            return code
-
-        group.serve = stopped_after
-    else:
-
-        def stopped_leave(self: Any) -> None:
-            stop_on_rank_1(self.rank)
-            leave(self)
-
-        group._leave = stopped_leave
+    setattr(owner, name, planted)
 
 
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
     if defect in ("load", "timed"):
-        setattr(CpuRank, defect, stops(getattr(CpuRank, defect)))
+        plant_stop(CpuRank, defect, 3)
     elif defect == "start":
-        setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
-    elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
-        plant_stop(defect)
+        plant_stop(mpi_group, "load_mpi", late_s=60)
+    elif defect == "before-mpi":
+        plant_stop(mpi_group, "load_mpi")
+    elif defect == "shared-memory":
+        plant_stop(mpi_group.MpiGroup, "_allocate")
+    elif defect == "leave":
+        plant_stop(mpi_group.MpiGroup, "_leave")
+    elif defect == "after-mpi":
+        plant_stop(mpi_group.MpiGroup, "serve", is_after=True)
     elif defect == "guardian":
         atexit.register(stop_guardian)
     elif defect == "behind":

@@ -21,6 +21,32 @@ class MadeUpSession(GpuSession[str, str, GpuRank[str]]):
         return job, self.problem, 1
 
 
+def facts_of(rank: int, **more: Any) -> GpuFacts:
+    """What the driver is told of the GPU of a rank."""
+    of: dict[str, Any] = {
+        "name": "GPU",
+        "uuid": f"GPU-{rank}",
+        "arch": 90,
+        "cache_bytes": 1 << 20,
+        "version": "",
+    }
+    return GpuFacts(**{**of, "pids": (), **more})
+
+
+class Workers(WorkerGroup[Any]):
+    """A worker group that answers with what a function of the method, its arguments and the timeout
+    returns.
+    """
+
+    def __init__(self, answer: Callable[[str, Any, float], list[Any]]) -> None:
+        self.answer = answer
+
+    def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
+        return self.answer(method, args, timeout_s)
+
+    def close(self) -> None: ...
+
+
 def session_on(
     workers: WorkerGroup[Any],
     watch: GpuHealth,
@@ -30,13 +56,9 @@ def session_on(
     """A session with so many bytes of buffers, on GPUs with 1 MiB of cache."""
     session = MadeUpSession.__new__(MadeUpSession)
     session.problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=data_bytes).problem()
-    facts = [
-        GpuFacts(name="GPU", uuid=f"GPU-{rank}", arch=90, cache_bytes=1 << 20, pids=(), version="")
-        for rank in range(2)
-    ]
     vars(session).update(
         hot=False,
-        facts=facts,
+        facts=[facts_of(0), facts_of(1)],
         options=options or GpuOptions(),
         _workers=workers,
         _watch=watch,

@@ -38,6 +38,7 @@ from collbench.device.compile import Source
 from collbench.planning.plan import Plan
 from tests.support.device import Gpus, tables_of
 from tests.support.device_cta import Cta
+from tests.support.gpu_session import facts_of
 from tests.support.structures import structure, unpack
 
 CACHE_BYTES = 1 << 14
@@ -315,6 +316,31 @@ def exchange(
             element[:] = view(values + at * item, item)
 
 
+def fill_or_compare(
+    view: Callable[[int, int], np.ndarray],
+    item: int,
+    number: int,
+    args: Sequence[int],
+    *,
+    is_fill: bool,
+) -> None:
+    """The kernels of pattern.cu that write or compare a set."""
+    address, table, count, phase, stride, shift, *more = args
+    period = more[-2] if is_fill else more[-1]
+    values = view(table, period * item).view(f"u{item}")
+    wanted = values[(np.arange(count) + phase + number * shift) % period]
+    data = view(address + number * stride, count * item).view(f"u{item}")
+    if is_fill:
+        step, _, flip = more
+        for some in (slice(None, None, step), slice(-1, None)):
+            data[some] = ~wanted[some] if flip else wanted[some]
+    else:
+        first, found = more[0], view(more[1], 16).view("u8")
+        wrong = np.flatnonzero(data != wanted)
+        found[0] += len(wrong)
+        found[1] = min([found[1], *(first + wrong[:1].astype("u8"))])
+
+
 class Launch:
     """In the place of a launch of device/card.py."""
 
@@ -394,23 +420,9 @@ class Launch:
             self.card.machine.changes += 1
             yield False
             return
-        address, table, count, phase, stride, shift, *more = (
-            int.from_bytes(arg, "little") for arg in self.own_args
-        )
+        args = [int.from_bytes(arg, "little") for arg in self.own_args]
         for number in range(self.grid[1]):
-            period = more[-2] if self.name.endswith("fill") else more[-1]
-            values = view(table, period * item).view(f"u{item}")
-            wanted = values[(np.arange(count) + phase + number * shift) % period]
-            data = view(address + number * stride, count * item).view(f"u{item}")
-            if self.name.endswith("fill"):
-                step, _, flip = more
-                for some in (slice(None, None, step), slice(-1, None)):
-                    data[some] = ~wanted[some] if flip else wanted[some]
-            else:
-                first, found = more[0], view(more[1], 16).view("u8")
-                wrong = np.flatnonzero(data != wanted)
-                found[0] += len(wrong)
-                found[1] = min([found[1], *(first + wrong[:1].astype("u8"))])
+            fill_or_compare(view, item, number, args, is_fill=self.name.endswith("fill"))
         self.card.machine.changes += 1
         yield False
 
@@ -460,14 +472,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the cuda backend has n GPUs of a machine."""
 
     def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, GpuFacts]:
-        facts = GpuFacts(
-            name=Card.name,
-            uuid=f"GPU-{context.rank}",
-            arch=Card.arch,
-            cache_bytes=Card.cache_bytes,
-            pids=(),
-            version="cuda 0",
-        )
+        named = {"name": Card.name, "cache_bytes": Card.cache_bytes, "version": "cuda 0"}
+        facts = facts_of(context.rank, **named)
         card = cast(Any, Card(machine, context.rank))
         return DeviceRank(context.rank, context.n, card, is_alone=True), facts
 

@@ -20,21 +20,11 @@ from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
+from tests.support.gpu_session import facts_of
 from tests.support.gpus_in_threads import exchange
 
 CACHE_BYTES = 1 << 16
-
-
-def facts_of(index: int) -> GpuFacts:
-    """What the driver is told of a GPU."""
-    return GpuFacts(
-        name="host memory",
-        uuid=f"GPU-{index}",
-        arch=90,
-        cache_bytes=CACHE_BYTES,
-        pids=(),
-        version="cuda 0",
-    )
+HOST_MEMORY = {"name": "host memory", "cache_bytes": CACHE_BYTES, "version": "cuda 0"}
 
 
 def array_at(address: int, size: int) -> Any:
@@ -151,7 +141,7 @@ class HostMpiGpuRank(MpiGpuRank):
 
     def device(self, options: GpuOptions) -> GpuFacts:
         self._gpu = HostGpu(self.context)
-        return facts_of(self.context.local_rank)
+        return facts_of(self.context.local_rank, **HOST_MEMORY)
 
 
 class HostKernelRank(KernelGpuRank):
@@ -159,7 +149,7 @@ class HostKernelRank(KernelGpuRank):
 
     def device(self, options: GpuOptions) -> GpuFacts:
         self.options, self._gpu = options, HostGpu(self.context)
-        return facts_of(self.context.local_rank)
+        return facts_of(self.context.local_rank, **HOST_MEMORY)
 
 
 class SilentMpiGpuRank(HostMpiGpuRank):

@@ -170,15 +170,6 @@ class GpuLink(NamedTuple):
         """Whether both sides are one GPU, which has the memory, too."""
         return self.writer == self.reader and not self.in_host
 
-    def __str__(self) -> str:
-        if self.by_engine:
-            return f"host memory to GPU {self.reader} by the copy engine"
-        if self.writer == self.reader:
-            where = "through host memory" if self.in_host else "in its memory"
-            return f"two blocks of GPU {self.reader} {where}"
-        where = "through host memory" if self.in_host else "into its memory"
-        return f"GPU {self.writer} to GPU {self.reader} {where}"
-
 
 def links_of(test: Litmus, gpus: Sequence[int]) -> list[GpuLink]:
     """The links that a test is run on: inside the first GPU, through host memory, and from the
@@ -345,21 +336,16 @@ def play(
     run = LitmusRun(test, link, is_unordered=is_unordered)
     try:
         start, rounds = time.monotonic(), 1 if link.by_engine else _FIRST_ROUNDS
-        counts = _launch(run, rounds)
-        while sum(counts) < trials and (spent := time.monotonic() - start) < seconds:
+        run.launch(rounds)
+        while sum(run.counts()) < trials and (spent := time.monotonic() - start) < seconds:
             before = time.monotonic()
-            counts = _launch(run, rounds)
+            run.launch(rounds)
             is_short = time.monotonic() - before < min(_ENOUGH_S, (seconds - spent) / 4)
             if is_short and not link.by_engine:
                 rounds = min(2 * rounds, _MOST_ROUNDS)
-        return counts
+        return run.counts()
     finally:
         run.close()
-
-
-def _launch(run: LitmusRun, rounds: int) -> tuple[int, ...]:
-    run.launch(rounds)
-    return run.counts()
 
 
 def measured(

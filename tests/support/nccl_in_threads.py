@@ -190,41 +190,15 @@ class PretendedNccl:
 
     # Collectives
 
-    def all_reduce(
-        self, a: int, b: int, size: int, kind: int, op: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("all_reduce", size, kind, op), a, b))
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """A collective by its name in the binding."""
+        collective(name.replace("_", ""))
 
-    def all_gather(self, a: int, b: int, size: int, kind: int, comm: Comm, stream: int) -> None:
-        self._call(comm, stream, Call(("all_gather", size, kind), a, b))
+        def call(a: int, b: int, *what: Any) -> None:
+            *alike, comm, stream = what
+            self._call(comm, stream, Call((name, *alike), a, b))
 
-    def reduce_scatter(
-        self, a: int, b: int, size: int, kind: int, op: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("reduce_scatter", size, kind, op), a, b))
-
-    def broadcast(
-        self, a: int, b: int, size: int, kind: int, root: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("broadcast", size, kind, root), a, b))
-
-    def reduce(
-        self, a: int, b: int, size: int, kind: int, op: int, root: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("reduce", size, kind, op, root), a, b))
-
-    def allto_all(self, a: int, b: int, size: int, kind: int, comm: Comm, stream: int) -> None:
-        self._call(comm, stream, Call(("allto_all", size, kind), a, b))
-
-    def gather(
-        self, a: int, b: int, size: int, kind: int, root: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("gather", size, kind, root), a, b))
-
-    def scatter(
-        self, a: int, b: int, size: int, kind: int, root: int, comm: Comm, stream: int
-    ) -> None:
-        self._call(comm, stream, Call(("scatter", size, kind, root), a, b))
+        return call
 
     def send(self, a: int, size: int, kind: int, peer: int, comm: Comm, stream: int) -> None:
         self._call(comm, stream, Call(("send", size, kind, peer), source=a))

@@ -10,7 +10,7 @@ drop:RANK, whose GPU sets no word after a while; refused, after which all go on.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,21 +128,9 @@ def main(
     outside.proxy = outside.proxy_of(plan)
     launched = 0
 
-    class Launch:
+    def launch(card: Card, *_: object) -> Callable[[int], None]:
         """In the place of card.Launch: of kernels, lanes queue meetings only."""
-
-        def __init__(
-            self,
-            card: Card,
-            function: int,
-            grid: tuple[int, int],
-            block: int,
-            args: Sequence[bytes],
-        ) -> None:
-            self.card = card
-
-        def __call__(self, stream: int) -> None:
-            self.card.queue(lambda: barrier(outside))
+        return lambda stream: card.queue(lambda: barrier(outside))
 
     def queue(number: int, stream: int) -> None:
         def kernel() -> Iterator[bool]:
@@ -165,7 +153,7 @@ def main(
 
         card.queue(kernel)
 
-    vars(gpu_rank)["Launch"] = Launch
+    vars(gpu_rank)["Launch"] = launch
     gpu: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
     vars(gpu).update(keep=lambda key, data: 0, _barrier=0, timeout_s=TIMEOUT_S, outside=outside)
     MPI.COMM_WORLD.Barrier()

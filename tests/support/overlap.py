@@ -115,7 +115,8 @@ class Session(SessionFacts):
     device, version = "2 x stand-in", "stand-in"
 
     def __init__(self, group: Any, jobs: Sequence[Any], *, hot: bool, options: Any) -> None:
-        Session.opened.append((_backend_of(jobs[0]), options))
+        backend = "cuda" if hasattr(jobs[0], "schedule") else str(jobs[0].backend)
+        Session.opened.append((backend, options))
 
     def run_concurrently(
         self, job: Any, size: int, repeats: int
@@ -133,7 +134,3 @@ class Session(SessionFacts):
 
     def close(self) -> None:
         Session.closed += 1
-
-
-def _backend_of(job: Any) -> str:
-    return "cuda" if hasattr(job, "schedule") else str(job.backend)

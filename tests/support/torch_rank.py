@@ -9,7 +9,8 @@ from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.session import GpuFacts
 from collbench.backends.torch.backend import TorchRank
 from collbench.backends.torch.process_group import Calls, join, load_torch
-from tests.support.host_gpu import HostGpu, array_at, facts_of
+from tests.support.gpu_session import facts_of
+from tests.support.host_gpu import HOST_MEMORY, HostGpu, array_at
 
 
 class TorchOnHost:
@@ -40,7 +41,7 @@ class HostTorchRank(TorchRank):
         torch.set_num_threads(1)
         self.options, self.torch = options, TorchOnHost(torch, self.group)
         self._gpu = HostGpu(self.context)
-        return facts_of(self.context.local_rank)
+        return facts_of(self.context.local_rank, **HOST_MEMORY)
 
     def _tensor(self, address: int, size: int) -> Any:
         return self.torch.from_numpy(array_at(address, size))
