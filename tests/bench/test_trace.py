@@ -9,16 +9,14 @@ from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.graph import launch_graph
 from collbench.bench.trace.least_time import LeastTime
 from collbench.bench.trace.page import trace_page
-from collbench.bench.trace.summary import ChainCosts, summary
+from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import choice_lines, trace_json
 from collbench.core.case import Case
 from collbench.core.trace import Trace, Transfer
 from collbench.planning.tuning import Origin
 from tests.bench.test_blame import Played, plan_of
-from tests.bench.test_critical_path import COSTS
+from tests.bench.test_critical_path import CHAIN_COSTS
 from tests.support.commands import result_of
-
-CHAIN_COSTS = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
 
 
 def played_trace() -> Trace:
