@@ -21,7 +21,7 @@ from collbench.core.web.svg import (
     text_at,
     width_of,
 )
-from collbench.schedules.drawings.step_words import StepWords, members, ranges
+from collbench.schedules.drawings.step_words import StepWords, members, ranges, runs
 from collbench.schedules.playback import CellKey, CellState, Flight, Playback
 
 EMPTY, FULL, MOST = 0, 6, 7  # places in HEAT
@@ -326,27 +326,12 @@ def _strip(rect: Rect, mask: int, n: int, place: int) -> Iterator[str]:
         f'<rect x="{number(left)}" y="{number(top)}" width="{number(wide)}"'
         f' height="{number(_STRIP_H)}" fill="{HEAT[empty].light}"/>'
     )
-    for first, last in _runs(members(mask)):
+    for run in runs(members(mask)):
         yield (
-            f'<rect x="{left + wide * first / n:.2f}" y="{number(top)}"'
-            f' width="{wide * (last + 1 - first) / n:.2f}" height="{number(_STRIP_H)}"'
+            f'<rect x="{left + wide * run[0] / n:.2f}" y="{number(top)}"'
+            f' width="{wide * len(run) / n:.2f}" height="{number(_STRIP_H)}"'
             f' fill="{HEAT[filled].light}"/>'
         )
-
-
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers that follow each other, as the first and the last of each run.
-
-    >>> _runs([0, 1, 3])
-    [(0, 1), (3, 3)]
-    """
-    runs: list[tuple[int, int]] = []
-    for value in numbers:
-        if runs and runs[-1][1] == value - 1:
-            runs[-1] = runs[-1][0], value
-        else:
-            runs.append((value, value))
-    return runs
 
 
 def _lanes(flights: Iterable[Flight]) -> list[list[Flight]]:
