@@ -12,7 +12,6 @@ the others, and a tick of the timer; without that assumption it is half of what 
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -103,10 +102,12 @@ def _together(actions: Sequence[Action]) -> Action:
     """One action that does what several do. Its operands are those of the largest reduction."""
     widest = max(actions, key=lambda action: len(action.operands))
     return widest._replace(
-        **{
-            name: tuple(chain.from_iterable(getattr(action, name) for action in actions))
-            for name in ("take", "room", "back", "targets", "post", "free")
-        }
+        take=tuple(one for action in actions for one in action.take),
+        room=tuple(one for action in actions for one in action.room),
+        back=tuple(one for action in actions for one in action.back),
+        targets=tuple(one for action in actions for one in action.targets),
+        post=tuple(one for action in actions for one in action.post),
+        free=tuple(one for action in actions for one in action.free),
     )
 
 

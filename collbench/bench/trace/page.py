@@ -70,7 +70,7 @@ def _timeline(launch: TracedLaunch, path: Sequence[Segment]) -> str:
     ]
     lanes = sorted({(one.rank, one.channel, one.track) for one in launch.actions})
     places = {lane: number for number, lane in enumerate(lanes)}
-    places |= {(rank, *_LAUNCH): places[rank, *rest] for rank, *rest in reversed(lanes)}
+    places |= {(lane[0], *_LAUNCH): places[lane] for lane in reversed(lanes)}
     height = _AXIS + _LANE * len(lanes)
     parts = [*_axis(launch, height)]
     for rank, arrived_s in enumerate(launch.arrived_s):
