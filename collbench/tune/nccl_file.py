@@ -238,7 +238,7 @@ def env_lines_of(gains_of: Gains, remarks: Sequence[str]) -> list[str]:
                 lines.append(f"  {_between(one)}: no change")
             else:
                 lines.append(f"  {_between(one)}: {_gain_text(one)}")
-                lines.append(f"    {_variables(match, one.setting)}")
+                lines.append(f"    {variables_text(match, one.setting)}")
     return lines
 
 
@@ -278,7 +278,7 @@ def _everywhere(measured: Gains) -> list[str]:
             f" {top.ratio.median:.2f}x for {top_match.op} at {format_size(top_size)}, and loses"
             " nowhere"
         ),
-        f"    {_variables(top_match, setting)}",
+        f"    {variables_text(top_match, setting)}",
     ]
 
 
@@ -298,7 +298,8 @@ def variables_of(match: TunerMatch, setting: TunerSetting) -> Variables:
     return forced_by(case)
 
 
-def _variables(match: TunerMatch, setting: TunerSetting) -> str:
+def variables_text(match: TunerMatch, setting: TunerSetting) -> str:
+    """The same as a shell takes them."""
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
 
 
