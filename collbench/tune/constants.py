@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
-from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
 from collbench.core.errors import UnavailableError
 from collbench.core.text import table
@@ -69,9 +68,10 @@ def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tupl
     """
     live = [point for point in measurement.points if not point.waived]
     if len(live) < POINTS:
+        reasons = (f": {point.waived}" for point in measurement.points if point.waived)
         raise UnavailableError(
             f"only {len(live)} of {len(measurement.points)} configurations run here"
-            + (f": {reason}" if (reason := _reason(measurement.points)) else ""),
+            + next(reasons, ""),
             f"{POINTS} are needed",
         )
     measurement.points = live
@@ -86,10 +86,6 @@ def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tupl
         for point, *seconds in zip(live, *rounds, strict=True)
         if point.plan is not None
     ]
-
-
-def _reason(points: Sequence[SweepPoint]) -> str:
-    return next((point.waived for point in points if point.waived), "")
 
 
 def found(
