@@ -2,7 +2,7 @@
 outliers count less, and what the points do not show stays near where it was.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import NamedTuple
 
@@ -96,38 +96,27 @@ _LEAST = 1e-6  # a constant that is 0 has a logarithm from here
 def values_of(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> list[float]:
     """The constants of a machine, and of some of its kinds, as numbers for fitted()."""
     return [
-        max(_LEAST, number)
-        for number in (
-            *(getattr(costs, name) for name in _own(costs)),
-            *(
-                getattr(costs.kinds[kind], field.name)
-                for kind in kinds
-                for field in fields(costs.kinds[kind])
-            ),
-        )
+        max(_LEAST, getattr(costs.kinds[kind] if kind else costs, name))
+        for kind, name in _places(costs, kinds)
     ]
 
 
 def with_values(costs: Costs, values: Sequence[float], kinds: Sequence[str]) -> Costs:
     """The constants with those numbers."""
-    numbers = iter(map(float, values))
-    own = {name: next(numbers) for name in _own(costs)}
-    of_kinds = {
-        kind: replace(
-            costs.kinds[kind], **{field.name: next(numbers) for field in fields(costs.kinds[kind])}
-        )
-        for kind in kinds
-    }
-    return replace(costs, **own, kinds={**costs.kinds, **of_kinds})  # type: ignore[arg-type,dict-item]  # of the same kinds
+    numbers: dict[str, dict[str, float]] = {kind: {} for kind in ("", *kinds)}
+    for (kind, name), value in zip(_places(costs, kinds), values, strict=True):
+        numbers[kind][name] = float(value)
+    of_kinds = {kind: replace(costs.kinds[kind], **numbers[kind]) for kind in kinds}
+    return replace(costs, **numbers[""], kinds={**costs.kinds, **of_kinds})  # type: ignore[arg-type,dict-item]  # of the same kinds
 
 
 def names_of(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> list[str]:
     """What values_of() gives, in its order."""
-    return [
-        *_own(costs),
-        *(f"{kind}.{field.name}" for kind in kinds for field in fields(costs.kinds[kind])),
-    ]
+    return [f"{kind}.{name}" if kind else name for kind, name in _places(costs, kinds)]
 
 
-def _own(costs: CpuCosts | GpuCosts) -> tuple[str, ...]:
-    return _OF_CPUS if isinstance(costs, CpuCosts) else _OF_GPUS
+def _places(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The kind, empty for the machine itself, and the name of each of these constants."""
+    yield from (("", name) for name in (_OF_CPUS if isinstance(costs, CpuCosts) else _OF_GPUS))
+    for kind in kinds:
+        yield from ((kind, field.name) for field in fields(costs.kinds[kind]))

@@ -23,7 +23,7 @@ from collbench.planning.price.work import cpu_price
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import algorithms_of
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.tuning import VALUE_STAGE, Tuning, Value, Values, tuning_without
+from collbench.planning.tuning import VALUE_STAGE, Value, Values, tuning_without
 
 # What a row needs beside a knob so that the planner takes exactly this number.
 _BESIDE: dict[str, dict[str, Value]] = {
@@ -108,8 +108,10 @@ class Field:
 
     def add(self, values: Values) -> Candidate | None:
         """The candidate of those values; None where it cannot run, or is there already."""
+        machine = machine_of(self.case.backend, self.limits)
+        tuning = tuning_without(machine, self.case.ranks, self._left_out, values)
         try:
-            case, plan = resolve(self.case, self.limits, self._tuning(values))
+            case, plan = resolve(self.case, self.limits, tuning)
         except ScheduleError as error:
             self.waived[error.message] = self.waived.get(error.message, 0) + 1
             return None
@@ -121,10 +123,6 @@ class Field:
             self.waived[why] = self.waived.get(why, 0) + 1
             return None
         return Candidate(values, SweepPoint(case, plan))
-
-    def _tuning(self, values: Values) -> Tuning:
-        machine = machine_of(self.case.backend, self.limits)
-        return tuning_without(machine, self.case.ranks, self._left_out, values)
 
     def ways(self, known: Sequence[Values] = ()) -> list[Candidate]:
         """Rows that were best elsewhere, then every algorithm by every protocol and transport, each
@@ -179,15 +177,6 @@ def _steps(knob: Knob, case: Case) -> Iterator[Values]:
         for value in (int(factor * now) for factor in _FACTORS):
             if value >= least:
                 yield {knob.name: value, **_BESIDE.get(knob.name, {})}
-
-
-def propose(
-    candidates: Sequence[Candidate], costs: Callable[[SweepPoint], float], most: int
-) -> list[Candidate]:
-    """The candidates to measure, at most so many, those of the lowest price first; those of one
-    price keep their order.
-    """
-    return sorted(candidates, key=lambda one: costs(one.point))[:most]
 
 
 def priced(on: CpuCosts, links: RankLinks | None) -> Callable[[SweepPoint], float]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
-from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
 from collbench.core.errors import UnavailableError
+from collbench.core.text import table
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
@@ -68,9 +68,10 @@ def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tupl
     """
     live = [point for point in measurement.points if not point.waived]
     if len(live) < POINTS:
+        reasons = (f": {point.waived}" for point in measurement.points if point.waived)
         raise UnavailableError(
             f"only {len(live)} of {len(measurement.points)} configurations run here"
-            + (f": {reason}" if (reason := _reason(measurement.points)) else ""),
+            + next(reasons, ""),
             f"{POINTS} are needed",
         )
     measurement.points = live
@@ -85,10 +86,6 @@ def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tupl
         for point, *seconds in zip(live, *rounds, strict=True)
         if point.plan is not None
     ]
-
-
-def _reason(points: Sequence[SweepPoint]) -> str:
-    return next((point.waived for point in points if point.waived), "")
 
 
 def found(
@@ -141,17 +138,18 @@ def found(
 
 def lines(calibration: Calibration) -> list[str]:
     """The constants with their errors, and how far prices are off."""
-    width = max(map(len, calibration.names))
+    numbers = zip(calibration.names, calibration.values, calibration.errors, strict=True)
     rows = [
-        f"{name:<{width}}  {value:>9.4g}  "
-        + (f"+-{math.expm1(error):.0%}" if error < _UNSEEN else "these points do not show it")
-        for name, value, error in zip(
-            calibration.names, calibration.values, calibration.errors, strict=True
+        (
+            name,
+            f"{value:>9.4g}",
+            f"+-{math.expm1(error):.0%}" if error < _UNSEEN else "these points do not show it",
         )
+        for name, value, error in numbers
     ]
     (half, most), (half_before, most_before) = calibration.after, calibration.before
     return [
-        *rows,
+        *table(("",) * 3, rows),
         "",
         f"Prices of {calibration.checked} configurations that were not fitted:",
         f"  by these constants      half within {half:.0%}, nine of ten within {most:.0%}",

@@ -6,36 +6,23 @@ rounds. What is left then is tied, and the simplest is taken.
 
 from collections.abc import Callable, Sequence
 from statistics import median_low
-from typing import Protocol, TypeVar
 
 from collbench.core.limits import LEAST_GAIN, NEAR
 from collbench.core.verdict import interval, is_separated
+from collbench.tune.candidates import Candidate
 
 ROUNDS = 4
 REPEATS = 2  # of each in a round
 
 
-class Entrant(Protocol):
-    """What competes. times: of its repeats; reason: why it is out, if it is."""
-
-    times: list[float]
-    reason: str
-
-    @property
-    def knobs(self) -> int: ...
-
-
-EntrantT = TypeVar("EntrantT", bound=Entrant)
-
-
-def middle(one: Entrant) -> float:
+def middle(one: Candidate) -> float:
     """The median of the repeats, the lower one of two: what disturbs a repeat makes it longer."""
     return median_low(one.times)
 
 
 def halve(
-    entrants: Sequence[EntrantT], repeat: Callable[[EntrantT], None], has_time: Callable[[], bool]
-) -> list[EntrantT]:
+    entrants: Sequence[Candidate], repeat: Callable[[Candidate], None], has_time: Callable[[], bool]
+) -> list[Candidate]:
     """Those that no repeat beats, the fastest first. repeat(entrant) measures one: it adds a time
     or gives a reason. Those that the time does not suffice for are left out.
     """
@@ -54,7 +41,7 @@ def halve(
     return sorted((one for one in field if one.times), key=middle)
 
 
-def _faster_half(field: Sequence[EntrantT]) -> list[EntrantT]:
+def _faster_half(field: Sequence[Candidate]) -> list[Candidate]:
     """The faster half, and of the other one what may be as fast as the leader; in their order."""
     ranked = sorted(field, key=middle)
     leader, half = ranked[0], -(-len(ranked) // 2)
@@ -66,7 +53,7 @@ def _faster_half(field: Sequence[EntrantT]) -> list[EntrantT]:
     return [one for one in field if id(one) in left]
 
 
-def simplest(ranked: Sequence[EntrantT]) -> EntrantT:
+def simplest(ranked: Sequence[Candidate]) -> Candidate:
     """Of those that the leader does not beat, and that take about as long, the one with the fewest
     knobs; of several the fastest.
     """

@@ -13,7 +13,7 @@ whether they are or not, so lines match any.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import isqrt, log, nan
 from textwrap import wrap
 
@@ -95,13 +95,9 @@ def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
     """The same of gains that are known, below remarks on them."""
     gains_of = _of_tuner(measured)
     ranges_of = {match: ranges(sizes, is_for_tuner=True) for match, sizes in gains_of.items()}
-    chosen = [
-        one
-        for ranges_of_match in ranges_of.values()
-        for one in ranges_of_match
-        if one.setting is not None
-    ]
-    if not chosen:
+    chosen = list(chain.from_iterable(ranges_of.values()))
+    most = max((one.setting.channels for one in chosen if one.setting is not None), default=0)
+    if not most:
         raise UsageError(
             "no row of NCCL was forced to an algorithm, a protocol and channels, beside its own"
             " choice: a line of the plugin needs all",
@@ -110,7 +106,6 @@ def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
     why_not = "" if any(one.is_gain for one in chosen) else _NO_GAIN
     why_not = why_not or _losses(ranges_of)
     if not why_not:
-        most = max(one.setting.channels for one in chosen if one.setting is not None)
         remarks = [*remarks, *_plugin(ranges_of, most)]
     lines = [
         *(f"# {part}" for text in remarks for part in wrap(text, _COMMENT_WIDTH)),
@@ -120,9 +115,8 @@ def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
         text = f"no change: {why_not}; do not load the plugin"
         return [*lines, *(f"# {part}" for part in wrap(text, _COMMENT_WIDTH))]
     for match, ranges_of_match in ranges_of.items():
-        for one, first, last in _limits(
-            [one for one in ranges_of_match if one.setting is not None]
-        ):
+        served = [one for one in ranges_of_match if one.setting is not None]
+        for one, first, last in _limits(served):
             setting = one.setting
             assert setting is not None
             closest = ", no gain beyond chance: what comes closest to its own choice"
@@ -141,7 +135,7 @@ def _losses(ranges_of: Mapping[TunerMatch, Sequence[Range]]) -> str:
         f"{gain.ratio.median:.2f}x for {match.op} at {format_size(size)}"
         for match, ones in ranges_of.items()
         for one in ones
-        for size, gain in one.gains
+        for size, gain in zip(one.sizes, one.gains, strict=False)
         if gain.is_worse
     ]
     if not losses:
@@ -173,7 +167,7 @@ def _plugin(matches: Mapping[TunerMatch, object], channels: int) -> list[str]:
 def _limits(ranges_of: Sequence[Range]) -> list[tuple[Range, int, int]]:
     """Ranges with the bounds that the plugin takes: from 0 to the largest size, without gaps."""
     last = [
-        min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
+        min(isqrt(one.sizes[-1] * after.sizes[0]), after.sizes[0] - 1)
         for one, after in pairwise(ranges_of)
     ]
     bounds = zip(ranges_of, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
@@ -182,20 +176,17 @@ def _limits(ranges_of: Sequence[Range]) -> list[tuple[Range, int, int]]:
 
 def _between(one: Range) -> str:
     """The measured sizes of a range."""
-    first, last = format_size(one.first_bytes), format_size(one.last_bytes)
-    return first if first == last else f"{first} to {last}"
+    return " to ".join(dict.fromkeys(map(format_size, (one.sizes[0], one.sizes[-1]))))
 
 
 def _gain_text(one: Range) -> str:
     """The gains at the measured sizes of a range: NCCL's own choice takes so many times as long."""
-    low = min(one.gains, key=lambda pair: pair[1].ratio.median)
-    high = max(one.gains, key=lambda pair: pair[1].ratio.median)
-    if f"{low[1].ratio.median:.2f}" == f"{high[1].ratio.median:.2f}":
-        return f"{low[1].ratio.median:.2f}x"
-    return (
-        f"{low[1].ratio.median:.2f}x at {format_size(low[0])}, {high[1].ratio.median:.2f}x at"
-        f" {format_size(high[0])}"
-    )
+    pairs = list(zip(one.gains, one.sizes, strict=True))
+    ends = [end(pairs, key=lambda pair: pair[0].ratio.median) for end in (min, max)]
+    low, high = (f"{gain.ratio.median:.2f}x" for gain, _ in ends)
+    if low == high:
+        return low
+    return f"{low} at {format_size(ends[0][1])}, {high} at {format_size(ends[1][1])}"
 
 
 def _measured(rows: Iterable[Record]) -> list[str]:
@@ -247,7 +238,7 @@ def env_lines_of(gains_of: Gains, remarks: Sequence[str]) -> list[str]:
                 lines.append(f"  {_between(one)}: no change")
             else:
                 lines.append(f"  {_between(one)}: {_gain_text(one)}")
-                lines.append(f"    {_variables(match, one.setting)}")
+                lines.append(f"    {variables_text(match, one.setting)}")
     return lines
 
 
@@ -287,7 +278,7 @@ def _everywhere(measured: Gains) -> list[str]:
             f" {top.ratio.median:.2f}x for {top_match.op} at {format_size(top_size)}, and loses"
             " nowhere"
         ),
-        f"    {_variables(top_match, setting)}",
+        f"    {variables_text(top_match, setting)}",
     ]
 
 
@@ -307,7 +298,8 @@ def variables_of(match: TunerMatch, setting: TunerSetting) -> Variables:
     return forced_by(case)
 
 
-def _variables(match: TunerMatch, setting: TunerSetting) -> str:
+def variables_text(match: TunerMatch, setting: TunerSetting) -> str:
+    """The same as a shell takes them."""
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
 
 

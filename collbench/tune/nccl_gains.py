@@ -5,7 +5,8 @@ it can be.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import log, nan
 from typing import NamedTuple
 
@@ -72,8 +73,8 @@ class Gain:
     """NCCL's own choice's time over a setting's at one size; the worst of the workloads (types,
     placements) that were measured.
 
-    is_faster, is_worse: shown by the repeats of
-    every workload, or of some workload, and by LEAST_GAIN or more. deviate: how unlikely a gain
+    is_faster, is_worse: shown by the repeats of every workload, or of some workload, and by
+    LEAST_GAIN or more. deviate: how unlikely a gain
     beyond LEAST_GAIN is by chance, as a normal deviate. is_better: is_faster, and chance does not
     explain it, however many settings and sizes were tried.
     """
@@ -110,12 +111,8 @@ def gains(rows: Iterable[Record]) -> Gains:
     theirs = [row for row in theirs if row.buffers in forced_on[:1]]
     # a line is for both one process and several
     workloads_of = by_workload(replace(row, group="") for row in theirs)
-    if not any(
-        not is_own_choice(row)
-        for sizes in workloads_of.values()
-        for here in sizes.values()
-        for row in here
-    ):
+    rows_of = [here for sizes in workloads_of.values() for here in sizes.values()]
+    if all(map(is_own_choice, chain.from_iterable(rows_of))):
         raise UsageError(
             "no row of NCCL was forced to an algorithm, protocol or number of channels: there is"
             " nothing to tune",
@@ -123,15 +120,9 @@ def gains(rows: Iterable[Record]) -> Gains:
         )
     gains_of: dict[TunerMatch, dict[int, list[Gain]]] = {}
     for match, workloads in by_match(workloads_of).items():
-        sizes = sorted({size for workload in workloads for size in workloads_of[workload]})
-        for size in sizes:
-            options = _gains_at(
-                [
-                    workloads_of[workload][size]
-                    for workload in workloads
-                    if size in workloads_of[workload]
-                ]
-            )
+        known = [workloads_of[workload] for workload in workloads]
+        for size in sorted({*chain.from_iterable(known)}):
+            options = _gains_at([sizes[size] for sizes in known if size in sizes])
             if options is not None:
                 gains_of.setdefault(match, {})[size] = options
     if not any(options for sizes in gains_of.values() for options in sizes.values()):
@@ -200,35 +191,25 @@ def _deviate(row: Record, own: Record) -> float:
 
 def _beyond_chance(measured: Gains) -> Gains:
     """The gains, marked where chance does not explain them; all that the file has was tried."""
-    curves = [
-        (match, setting)
+    curves = {
+        (match, one.setting): dict.fromkeys(sizes, nan)
         for match, sizes in measured.items()
-        for setting in dict.fromkeys(one.setting for here in sizes.values() for one in here)
-    ]
-    gain_at = {
-        (match, one.setting, size): one
-        for match, sizes in measured.items()
-        for size, here in sizes.items()
+        for here in sizes.values()
         for one in here
     }
-    sure = beyond_chance(
-        [
-            [
-                one.deviate if (one := gain_at.get((match, setting, size))) is not None else nan
-                for size in measured[match]
-            ]
-            for match, setting in curves
-        ]
-    )
+    for match, sizes in measured.items():
+        for size, here in sizes.items():
+            for one in here:
+                curves[match, one.setting][size] = one.deviate
+    marks = beyond_chance([list(curve.values()) for curve in curves.values()])
     is_sure = {
-        (match, setting, size): mark
-        for (match, setting), marks in zip(curves, sure, strict=True)
-        for size, mark in zip(measured[match], marks, strict=True)
+        about: dict(zip(curve, own, strict=True))
+        for (about, curve), own in zip(curves.items(), marks, strict=True)
     }
     return {
         match: {
             size: [
-                replace(one, is_better=one.is_faster and is_sure[match, one.setting, size])
+                replace(one, is_better=one.is_faster and is_sure[match, one.setting][size])
                 for one in here
             ]
             for size, here in sizes.items()
@@ -243,66 +224,49 @@ def _is_faster(row: Record, other: Record) -> bool:
     ) >= LEAST_GAIN * median_of(row)
 
 
-def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
-    """The setting with the largest proven gain; of equal ones the one that forces least."""
-    better = [
-        one for one in options if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
-    ]
-    return max(
-        better, key=lambda one: (one.ratio.median, -sum(map(bool, one.setting))), default=None
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Range:
-    """Sizes with the same setting, and the gains at those that were measured."""
+    """Neighbouring sizes with the same setting, or with none, and the gain at each."""
 
-    first_bytes: int
-    last_bytes: int
     setting: TunerSetting | None
-    gains: tuple[tuple[int, Gain], ...]
+    sizes: list[int] = field(default_factory=list)
+    gains: list[Gain] = field(default_factory=list)
 
     @property
     def is_gain(self) -> bool:
         """Whether it gains at any of its sizes."""
-        return any(gain.is_better for _, gain in self.gains)
+        return any(gain.is_better for gain in self.gains)
 
 
 def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[Range]:
-    """Measured sizes in a row with the same best setting (None: no change). They do not overlap and
-    leave gaps between them.
+    """Measured sizes in a row with the same best setting: that of the largest proven gain, of equal
+    ones the one that forces least. They do not overlap and leave gaps between them.
 
-    is_for_tuner: where nothing gains, the setting nearest to NCCL's own choice; None
-    where nothing that a line can express was measured.
+    is_for_tuner: only settings that a line can express, and where nothing gains, the one nearest to
+    NCCL's own choice.
     """
-    ranges_of: list[Range] = []
+    found: list[Range] = []
     for size, options in sizes.items():
-        best = best_gain(options, is_for_tuner=is_for_tuner)
+        able = [one for one in options if one.setting.is_for_tuner or not is_for_tuner]
+        best = max(
+            (one for one in able if one.is_better),
+            key=lambda one: (one.ratio.median, -sum(map(bool, one.setting))),
+            default=None,
+        )
         if best is None and is_for_tuner:
-            best = _closest(options, ranges_of[-1].setting if ranges_of else None)
+            best = _closest(able, found[-1].setting if found else None)
         setting = best.setting if best is not None else None
-        more = ((size, best),) if best is not None else ()
-        if ranges_of and ranges_of[-1].setting == setting:
-            ranges_of[-1] = Range(
-                first_bytes=ranges_of[-1].first_bytes,
-                last_bytes=size,
-                setting=setting,
-                gains=ranges_of[-1].gains + more,
-            )
-        else:
-            ranges_of.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
-    return ranges_of
+        if not found or found[-1].setting != setting:
+            found.append(Range(setting))
+        found[-1].sizes.append(size)
+        found[-1].gains.extend([best] if best is not None else [])
+    return found
 
 
-def _closest(options: Iterable[Gain], before: TunerSetting | None) -> Gain | None:
+def _closest(able: Sequence[Gain], before: TunerSetting | None) -> Gain | None:
     """The setting that loses least, or that of the size before if it loses as little."""
-    able = [one for one in options if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.ratio.median, default=None)
     kept = next((one for one in able if one.setting == before), None)
-    if (
-        kept is not None
-        and least is not None
-        and kept.ratio.median * LEAST_GAIN >= least.ratio.median
-    ):
-        return kept
-    return least
+    if kept is None or least is None:
+        return least
+    return kept if kept.ratio.median * LEAST_GAIN >= least.ratio.median else least

@@ -16,7 +16,7 @@ from collbench.bench.lab import FailsUnchanged
 from collbench.core.errors import UnavailableError
 from collbench.core.limits import LEAST_GAIN
 from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
-from collbench.tune.nccl_file import variables_of
+from collbench.tune.nccl_file import variables_of, variables_text
 from collbench.tune.nccl_gains import Gain, TunerMatch, TunerSetting
 
 Measure = Callable[[Experiment, float], tuple[Cost, ...]]
@@ -75,7 +75,7 @@ def search(
         # where nothing is slow an experiment takes less than half of what it may
         if left_s < (LEAST_S / 2 if first else 0):
             break
-        tell(f"{match.op}: setting {place} of {number}, {_text(match, setting)}")
+        tell(f"{match.op}: setting {place} of {number}, {variables_text(match, setting)}")
         try:
             first[setting] = measure(_experiment(match, sizes, setting), LEAST_S)
         except (UnavailableError, FailsUnchanged) as error:
@@ -88,7 +88,7 @@ def search(
         left_s = start_s + budget_s - time.monotonic()
         if number and left_s < LEAST_S:
             break
-        tell(f"{match.op}: proving {_text(match, setting)}")
+        tell(f"{match.op}: proving {variables_text(match, setting)}")
         try:
             share_s = max(LEAST_S, left_s / (len(finalists) - number))
             proofs[setting] = measure(_experiment(match, sizes, setting), share_s)
@@ -136,7 +136,3 @@ def _gain(setting: TunerSetting, proof: Cost) -> Gain:
         is_worse=proof.ratio.high < 1 and proof.ratio.median * LEAST_GAIN <= 1,
         is_better=is_better,
     )
-
-
-def _text(match: TunerMatch, setting: TunerSetting) -> str:
-    return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))

@@ -1,6 +1,5 @@
 """Carry out `tune --model`: measure configurations, find the machine's constants, keep them."""
 
-import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,10 +81,10 @@ def _cases(who: Asked, backend: Backend) -> Sequence[Case]:
         numbers = list(range(2, who.ranks + 1))
     else:
         numbers = [2, who.ranks, who.ranks, who.ranks + 1]  # more than there are cores, too
-    limits = backend.limits(who.settings.max_memory)
-
-    def ranks(drawn: random.Random) -> int:
-        return drawn.choice(numbers)
-
-    most_bytes = _MOST_BYTES[who.backend]
-    return drawn_cases(who.backend, ranks, _DRAWN, limits=limits, most_bytes=most_bytes)
+    return drawn_cases(
+        who.backend,
+        lambda drawn: drawn.choice(numbers),
+        _DRAWN,
+        limits=backend.limits(who.settings.max_memory),
+        most_bytes=_MOST_BYTES[who.backend],
+    )

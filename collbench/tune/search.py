@@ -12,7 +12,6 @@ of it, and the fastest few run once more as a sweep measures: buffers in turn th
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from collbench.backends.repeat import BatchLength, auto_iterations
 from collbench.bench.points import SweepPoint, estimate_s
@@ -23,7 +22,7 @@ from collbench.core.limits import LEAST_GAIN, LEAST_PAIRS, MOST_PAIRS, NARROW
 from collbench.core.options import Settings
 from collbench.core.verdict import Interval, interval, is_separated
 from collbench.planning.tuning import Values
-from collbench.tune.candidates import Candidate, Field, propose
+from collbench.tune.candidates import Candidate, Field
 from collbench.tune.halving import REPEATS, halve, middle, simplest
 
 _MOST_CANDIDATES, _FEWEST_CANDIDATES = 24, 4  # of a heat
@@ -83,12 +82,7 @@ class Trial:
         self._measurement.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._measurement.close()
 
     def repeat(self, one: Candidate) -> None:
@@ -207,8 +201,8 @@ class ConfigurationSearch:
         """What the first heat and the last one leave over, the fastest first."""
         former, ways = self.former, self._field.ways(known)
         first = [one for one in ways if one.values in known]
-        others = propose(
-            [one for one in ways if one not in first], self._costs, self._most(until_s)
+        others = sorted(
+            (one for one in ways if one not in first), key=lambda one: self._costs(one.point)
         )
         ways = self._heat([former, *first, *others][: self._most(until_s)], until_s)
         ranked = ways

@@ -138,9 +138,8 @@ def stored(machine: Machine) -> Store:
     """What is known of a machine. Raises UsageError where its file is broken."""
     empty = Store(machine=machine, points=())
     file = empty.state_file
-    try:
-        found = _read(file)
-    except FileNotFoundError:
+    found = _read(file)
+    if found is None:
         return empty
     if found.machine != machine:
         raise UsageError(f"{file}: machine: it is of {found.machine}")
@@ -157,11 +156,9 @@ def all_stored() -> tuple[list[Store], list[str]]:
     for file in files:
         try:
             stores.append(_read(file))
-        except FileNotFoundError:  # removed meanwhile
-            continue
         except UsageError as error:
             broken.append(error.message)
-    return stores, broken
+    return [store for store in stores if store is not None], broken
 
 
 def set_aside(machine: Machine) -> Path:
@@ -170,12 +167,12 @@ def set_aside(machine: Machine) -> Path:
     return file.replace(file.with_name(f"{file.name}.broken"))
 
 
-def _read(file: Path) -> Store:
-    """The points of a file. Raises FileNotFoundError, and UsageError where it is broken."""
+def _read(file: Path) -> Store | None:
+    """The points of a file, if it is there. Raises UsageError where it is broken."""
     try:
         text = read_state(file, _MOST_BYTES).decode()
     except FileNotFoundError:
-        raise
+        return None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from None
     except UnicodeDecodeError:

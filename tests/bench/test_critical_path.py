@@ -3,14 +3,15 @@ launches of plans that are played action by action.
 """
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from collbench.bench.trace.chain_model import chain_model
+from collbench.bench.trace.chain_model import ChainCosts, chain_model
 from collbench.bench.trace.critical_path import critical_path, late_rank, sums
 from collbench.bench.trace.graph import launch_graph
-from collbench.bench.trace.summary import ChainCosts, summary
+from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import trace_lines, verdict, waterfall
 from collbench.core.trace import Trace, TracedAction, TracedLaunch, Wait, Work, spans
 from collbench.planning.price.constants import KindCosts
@@ -116,7 +117,7 @@ def test_a_late_rank_is_named_with_its_delay(late_us: float) -> None:
 
 def test_the_model_of_the_chain() -> None:
     launch = two_ranks(9.0)
-    found = chain_model(launch, critical_path(launch), COSTS, launch_s=1e-6, hop_s=2e-6)
+    found = chain_model(launch, critical_path(launch), CHAIN_COSTS)
     bytes_s = 1000 * (2 / 1 + 1 / 2 + 1 / 4) * 1e-9
     expected = {"launch": 1e-6, "hop": 2e-6, "move": bytes_s, "reduce": bytes_s, "step": 12e-6}
     assert {cause: value for cause, value in found.items() if value} == pytest.approx(expected)
@@ -135,9 +136,8 @@ def test_data_with_flags_are_on_the_wire_until_they_were_taken() -> None:
     ]
     bytes_s = 1000 * (2 / 1 + 1 / 2 + 1 / 4) * 1e-9
     for channels, expected_s in ((1, bytes_s), (32, 32 * 1000e-9 / 2)):
-        found = chain_model(
-            launch, path, COSTS, launch_s=None, hop_s=2e-6, wire_gbs=2.0, channels=channels
-        )
+        costs = replace(CHAIN_COSTS, launch_s=None, wire_gbs=2.0, channels=channels)
+        found = chain_model(launch, path, costs)
         assert "launch" not in found
         assert found["wire"] == pytest.approx(2e-6 + expected_s)
 

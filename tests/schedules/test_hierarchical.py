@@ -221,28 +221,18 @@ def test_plans_of_one_shape_are_equal_and_one_host_changes_nothing() -> None:
         ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"),
         ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"),
         ("reduce", (0, 1, 2, 3), 1 << 20, "chain"),
-        (
-            "allreduce",
-            (0, 0, 1),
-            1 << 20,
-            "twoshot",
-        ),  # hosts of another number of ranks say nothing
+        # hosts of another number of ranks say nothing
+        ("allreduce", (0, 0, 1), 1 << 20, "twoshot"),
     ],
 )
 def test_auto_on_several_hosts(op: OpName, hosts: Hosts, size_bytes: int, algo: str) -> None:
-    assert (
-        resolve(
-            Case(op=op, backend="cpu", ranks=4, size_bytes=size_bytes), Limits(hosts=hosts)
-        ).case.algo
-        == algo
-    )
+    case = Case(op=op, backend="cpu", ranks=4, size_bytes=size_bytes)
+    assert resolve(case, Limits(hosts=hosts)).case.algo == algo
 
 
 def test_auto_of_gpus_on_several_hosts_has_a_protocol() -> None:
-    found = resolve(
-        Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20),
-        Limits(hosts=(0, 0, 1, 1)),
-    ).case
+    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20)
+    found = resolve(case, Limits(hosts=(0, 0, 1, 1))).case
     assert (found.algo, found.proto) == ("hierarchical", "simple")
 
 
@@ -319,17 +309,9 @@ def test_on_two_described_hosts_it_uses_every_network_card(
     machine = tmp_path / "two.toml"
     told = (Path(__file__).parent.parents[1] / "profiles/machines/hgx-h100.toml").read_text()
     machine.write_text(told.replace("[topology]\n", "[topology]\nhosts = 2\n", 1))
-    assert (
-        run(
-            [
-                *split("sweep --backend model --machine"),
-                str(machine),
-                *split("--sizes 64M --op allreduce --algo ring,hierarchical,oneshot"),
-                *split("--channels 16 --chunk 64K"),
-            ]
-        )
-        == 0
-    )
+    args = split("--sizes 64M --op allreduce --algo ring,hierarchical,oneshot --channels 16")
+    args += ["--chunk", "64K", "--machine", str(machine)]
+    assert run(["sweep", "--backend", "model", *args]) == 0
     rows = {
         words[1]: words
         for line in capfd.readouterr().out.splitlines()

@@ -70,31 +70,16 @@ def halves(*, swapped: bool = False) -> str:
     """
 
     def rank(own: int) -> str:
-        peer = 1 - own
-        rows = [
-            block(
-                part,
-                peer,
-                peer,
-                ("s", f"i{2 * peer + part}", f"o{2 * own + part}"),
-                ("r", f"o{2 * peer + part}", f"o{2 * peer + part}"),
-                ("cpy", f"i{2 * own + part}", f"o{2 * own + part}"),
-                chan=part,
-            )
-            for part in (0, 1)
-        ]
-        if swapped:
-            rows[1] = block(
-                1,
-                peer,
-                peer,
-                ("s", f"i{2 * peer + 1}", f"o{2 * own + 1}"),
-                ("r", "s0", "s0"),
-                ("cpy", "s0", f"o{2 * peer + 1}"),
-                ("cpy", f"i{2 * own + 1}", f"o{2 * own + 1}"),
-                chan=1,
-            )
-        return "".join(rows)
+        peer, blocks = 1 - own, ""
+        for part in (0, 1):
+            mine, others = 2 * own + part, 2 * peer + part
+            received: list[Row] = [("r", f"o{others}", f"o{others}")]
+            if swapped and part:
+                received = [("r", "s0", "s0"), ("cpy", "s0", f"o{others}")]
+            first: Row = ("s", f"i{others}", f"o{mine}")
+            last: Row = ("cpy", f"i{mine}", f"o{mine}")
+            blocks += block(part, peer, peer, first, *received, last, chan=part)
+        return blocks
 
     return algo("alltoall", (4, 4, 1), [rank(0), rank(1)], "o")
 

@@ -1,30 +1,32 @@
 """Successive halving with invented times: who is left, who leads, and what a tie is."""
 
-from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
 
-from collbench.tune.halving import REPEATS, ROUNDS, halve, simplest
+from collbench.bench.points import SweepPoint
+from collbench.core.case import Case
+from collbench.planning.planner import resolve
+from collbench.tune.candidates import Candidate
+from collbench.tune.halving import REPEATS, ROUNDS, halve, middle, simplest
+
+POINT = SweepPoint(*resolve(Case(op="allreduce", backend="cpu", ranks=2, size_bytes=1024)))
+PLANTED: dict[Candidate, tuple[float, float, int]] = {}
 
 
-@dataclass(eq=False)
-class Entrant:
-    """Takes `seconds`, and by turns up to `noise` more. breaks: the repeat that is wrong."""
-
-    seconds: float
-    noise: float = 0.0
-    knobs: int = 0
-    breaks: int = -1
-    times: list[float] = field(default_factory=list)
-    reason: str = ""
+def entrant(seconds: float, noise: float = 0.0, breaks: int = -1) -> Candidate:
+    """Takes so many seconds, and by turns up to `noise` more. breaks: the repeat that is wrong."""
+    made = Candidate({}, POINT)
+    PLANTED[made] = seconds, noise, breaks
+    return made
 
 
-def repeat(one: Entrant) -> None:
-    if len(one.times) == one.breaks:
+def repeat(one: Candidate) -> None:
+    seconds, noise, breaks = PLANTED[one]
+    if len(one.times) == breaks:
         one.reason = "wrong"
     else:
-        one.times.append(one.seconds + one.noise * (len(one.times) % 2))
+        one.times.append(seconds + noise * (len(one.times) % 2))
 
 
 def always() -> bool:
@@ -33,36 +35,36 @@ def always() -> bool:
 
 @pytest.mark.parametrize("entrants", [1, 2, 3, 8, 24])
 def test_the_fastest_is_left_and_the_slower_half_leaves_after_each_round(entrants: int) -> None:
-    field_ = [Entrant(1.0 + 0.1 * k, noise=0.01) for k in reversed(range(entrants))]
+    field_ = [entrant(1.0 + 0.1 * k, noise=0.01) for k in reversed(range(entrants))]
     ranked = halve(field_, repeat, always)
-    assert ranked[0].seconds == 1.0
+    assert middle(ranked[0]) == 1.0
     assert sum(len(one.times) for one in field_) <= 2 * REPEATS * entrants
     if entrants > 1:
         assert len(field_[0].times) == REPEATS
 
 
 def test_what_may_be_as_fast_stays_until_the_last_round() -> None:
-    noisy = [Entrant(1.0, noise=1.0), Entrant(1.01, noise=1.0), Entrant(0.99, noise=1.0)]
+    noisy = [entrant(1.0, noise=1.0), entrant(1.01, noise=1.0), entrant(0.99, noise=1.0)]
     assert len(halve(noisy, repeat, always)) == 3
     assert {len(one.times) for one in noisy} == {ROUNDS * REPEATS}
 
 
 def test_wrong_data_is_out_whenever_it_comes() -> None:
-    fast, slow = Entrant(0.1, breaks=1), Entrant(1.0)
-    assert halve([fast, slow, Entrant(2.0, breaks=0)], repeat, always) == [slow]
+    fast, slow = entrant(0.1, breaks=1), entrant(1.0)
+    assert halve([fast, slow, entrant(2.0, breaks=0)], repeat, always) == [slow]
 
 
 def test_the_time_ends_a_round_and_leaves_out_what_was_not_measured() -> None:
     turns = count()
-    ranked = halve([Entrant(3.0), Entrant(2.0), Entrant(1.0)], repeat, lambda: next(turns) < 2)
-    assert [one.seconds for one in ranked] == [2.0, 3.0]
+    ranked = halve([entrant(3.0), entrant(2.0), entrant(1.0)], repeat, lambda: next(turns) < 2)
+    assert [middle(one) for one in ranked] == [2.0, 3.0]
 
 
 def test_a_tie_goes_to_the_one_with_the_fewest_knobs() -> None:
-    def ranked(seconds: float, noise: float) -> list[Entrant]:
+    def ranked(seconds: float, noise: float) -> list[Candidate]:
         return [
-            Entrant(1.0, knobs=3, times=[1.0, 1.0 + noise]),
-            Entrant(seconds, knobs=1, times=[seconds, seconds + noise]),
+            Candidate({"a": 1, "b": 1, "c": 1}, POINT, [1.0, 1.0 + noise]),
+            Candidate({"a": 1}, POINT, [seconds, seconds + noise]),
         ]
 
     assert simplest(ranked(1.01, 0.0)).knobs == 1  # below what counts as a gain

@@ -253,11 +253,6 @@ def test_the_plugin_gets_no_half_settings() -> None:
         nccl(K, 5, channels=8),
         nccl(K, 5, "ring", "ll", 8, buffsize=M),
     )
-    forced = [("library", ""), ("ring", ""), ("library", "ll"), ("library", ""), ("ring", "ll")]
-    given = [
-        replace(one, algo=algo, proto=proto)
-        for one, (algo, proto) in zip(given, forced, strict=True)
-    ]
     with pytest.raises(UsageError, match="needs all"):
         tuner_lines(given)
     assert any("NCCL_" in line for line in env_lines(given)[2:])

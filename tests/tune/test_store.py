@@ -107,13 +107,9 @@ def test_the_state_is_read_back_and_forgotten() -> None:
     store.save(None)
     assert stored(GPU) == store
     assert all_stored() == ([store], [])
-    assert stored(replace_model("another")).points == ()
+    assert stored(GPU._replace(model="another")).points == ()
     assert forget(store) == [store.tuning_file, store.state_file]
     assert (stored(GPU).points, forget(store)) == ((), [])
-
-
-def replace_model(model: str) -> Machine:
-    return GPU._replace(model=model)
 
 
 def test_a_point_is_replaced_and_a_file_without_rows_is_none() -> None:

@@ -7,47 +7,57 @@ the link that they share, or that of taking them if it is longer.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from collbench.bench.trace.critical_path import CAUSES, Cause, Segment
 from collbench.core.trace import TracedAction, TracedLaunch
 from collbench.planning.price.constants import KindCosts
 
 
-def chain_model(
-    launch: TracedLaunch,
-    path: Iterable[Segment],
-    costs: KindCosts,
-    *,
-    launch_s: float | None,
-    hop_s: float,
-    wire_gbs: float | None = None,
-    channels: int = 1,
-) -> dict[Cause, float]:
-    """Seconds by cause, of all causes; without launches where launch_s is None. costs: of the
-    protocol. wire_gbs: of payload on a link, if known, which so many channels share.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCosts:
+    """The constants that price a chain. kind: of the protocol. launch_s: None where the clock of a
+    launch begins on the GPU, behind most of it. price_s: the model's price of the launch, if known.
+    wire_gbs: of payload on a link, if known, which so many channels share.
     """
+
+    kind: KindCosts
+    launch_s: float | None
+    hop_s: float
+    price_s: float | None
+    machine: str
+    wire_gbs: float | None = None
+    channels: int = 1
+
+
+def chain_model(
+    launch: TracedLaunch, path: Iterable[Segment], costs: ChainCosts
+) -> dict[Cause, float]:
+    """Seconds by cause, of all causes; without launches where theirs are not known."""
     found = dict.fromkeys(CAUSES, 0.0)
-    if launch_s is None:
+    if costs.launch_s is None:
         del found["launch"]
     for segment in path:
         if segment.cause == "launch":
-            if launch_s is not None:
-                found["launch"] += launch_s
+            if costs.launch_s is not None:
+                found["launch"] += costs.launch_s
         elif segment.cause == "hop":
-            found["hop"] += hop_s
-        elif segment.cause == "wire":
+            found["hop"] += costs.hop_s
+        elif segment.action >= 0:
             one = launch.actions[segment.action]
-            link_s = channels * one.takes * one.size_bytes * 1e-9 / wire_gbs if wire_gbs else 0.0
-            found["wire"] += hop_s + max(link_s, _bytes_s(one, costs))
-        elif segment.cause in ("move", "reduce"):
-            found[segment.cause] += _bytes_s(launch.actions[segment.action], costs)
-        elif (
-            segment.cause == "step"
-            and segment.action >= 0
-            and segment.end_s > launch.actions[segment.action].worked_s
-        ):
-            found["step"] += _step_s(launch.actions[segment.action], costs)
+            if segment.cause == "wire":
+                found["wire"] += costs.hop_s + max(_link_s(one, costs), _bytes_s(one, costs.kind))
+            elif segment.cause in ("move", "reduce"):
+                found[segment.cause] += _bytes_s(one, costs.kind)
+            elif segment.cause == "step" and segment.end_s > one.worked_s:
+                found["step"] += _step_s(one, costs.kind)
     return found
+
+
+def _link_s(one: TracedAction, costs: ChainCosts) -> float:
+    if not costs.wire_gbs:
+        return 0.0
+    return costs.channels * one.takes * one.size_bytes * 1e-9 / costs.wire_gbs
 
 
 def _bytes_s(one: TracedAction, costs: KindCosts) -> float:

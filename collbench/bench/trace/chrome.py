@@ -98,17 +98,10 @@ class _Writer:
                         "ph": phase, "id": key, "ts": ts, "pid": pid, "tid": tid, **arrow, **bound,
                     }  # fmt: skip
         for segment in critical_path(launch):
-            name = (
-                segment.cause if segment.link is None else f"{segment.cause} {_link(segment.link)}"
-            )
-            yield self._complete(
-                f"{name} (rank {segment.rank})",
-                self.ranks,
-                0,
-                segment.start_s,
-                segment.end_s,
-                {"launch": number},
-            )
+            link = "" if segment.link is None else " {} to {}".format(*segment.link)
+            name = f"{segment.cause}{link} (rank {segment.rank})"
+            times = segment.start_s, segment.end_s
+            yield self._complete(name, self.ranks, 0, *times, {"launch": number})
 
     def _span(self, number: int, launch: TracedLaunch, span: TraceSpan) -> TraceEvent:
         args: dict[str, object] = {"launch": number}
@@ -145,10 +138,6 @@ class _Writer:
     def _us(self, at_s: float) -> float:
         """Since the first launch began, in whole nanoseconds, so that spans meet exactly."""
         return round(to_us(at_s - self.zero_s), 3)
-
-
-def _link(link: tuple[int, int]) -> str:
-    return f"{link[0]} to {link[1]}"
 
 
 def _meta(name: str, pid: int, tid: int, args: TraceEvent) -> TraceEvent:

@@ -4,7 +4,7 @@ fullest link, or on CPUs those that the busiest rank sends. Pure.
 
 from dataclasses import dataclass
 
-from collbench.bench.trace.summary import ChainCosts
+from collbench.bench.trace.chain_model import ChainCosts
 from collbench.core.case import Case
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan

@@ -3,11 +3,19 @@ cause, and the chain as text. It has no script and requests nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from collbench.bench.trace.critical_path import CAUSES, Segment
-from collbench.bench.trace.summary import ChainCosts, TraceSummary
-from collbench.bench.trace.table import NAMES, model_hint, model_us, us_text, verdict, waterfall
+from collbench.bench.trace.chain_model import ChainCosts
+from collbench.bench.trace.critical_path import Segment
+from collbench.bench.trace.summary import TraceSummary
+from collbench.bench.trace.table import (
+    cause_heads,
+    cause_rows,
+    model_hint,
+    us_text,
+    verdict,
+    waterfall,
+)
 from collbench.core.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.core.units import format_time_us, to_us
 from collbench.core.web.html import element, section, table
@@ -29,7 +37,8 @@ _KINDS = {
     "chain": "longest chain",
 }
 _AWAITED = {"data": "data", "slot": "a slot", "begun": "the launch"}
-Lane = tuple[int, int, str]  # rank, channel, track; channel -1: the launch itself
+Lane = tuple[int, int, str]  # rank, channel, track
+_LAUNCH = (-1, "")  # channel and track of a launch, which is drawn in the first lane of its rank
 
 
 def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
@@ -61,14 +70,17 @@ def _timeline(launch: TracedLaunch, path: Sequence[Segment]) -> str:
     ]
     lanes = sorted({(one.rank, one.channel, one.track) for one in launch.actions})
     places = {lane: number for number, lane in enumerate(lanes)}
+    places |= {(lane[0], *_LAUNCH): places[lane] for lane in reversed(lanes)}
     height = _AXIS + _LANE * len(lanes)
     parts = [*_axis(launch, height)]
-    first_lanes = {rank: places[lane] for lane in reversed(lanes) for rank in (lane[0],)}
     for rank, arrived_s in enumerate(launch.arrived_s):
-        parts.append(_rect("late", launch, first_lanes[rank], launch.first_s, arrived_s, "late"))
-    parts += [_span(span, launch, places, first_lanes) for span in drawn]
-    parts += _chain_lines(launch, path, places, first_lanes)
-    labels = "".join(element("li", _lane_name(lane)) for lane in lanes)
+        lane = places[rank, *_LAUNCH]
+        parts.append(_rect("late", launch, lane, launch.first_s, arrived_s, "late"))
+    parts += [_span(span, launch, places) for span in drawn]
+    parts += _chain_lines(launch, path, places)
+    labels = "".join(
+        element("li", f"rank {rank}, ch {channel} {track}") for rank, channel, track in lanes
+    )
     zooms = "".join(
         f'<label><input type="radio" name="zoom" id="zoom{name}"'
         f"{' checked' if name == '1' else ''}> {text}</label>"
@@ -113,14 +125,11 @@ def _tick_step(total_us: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= least)
 
 
-def _span(
-    span: TraceSpan, launch: TracedLaunch, places: dict[Lane, int], first_lanes: dict[int, int]
-) -> str:
+def _span(span: TraceSpan, launch: TracedLaunch, places: Mapping[Lane, int]) -> str:
+    lane = places[span.rank, span.channel, span.track]
     if span.action < 0:
-        lane = first_lanes[span.rank]
         return _rect("launch", launch, lane, span.start_s, span.end_s, f"launch of {span.rank}")
     one = launch.actions[span.action]
-    lane = places[span.rank, span.channel, span.track]
     at = "end of the launch" if one.round < 0 else f"round {one.round}, slice {one.slice}"
     text = f"{span.what}, {one.size_bytes} bytes, {at}"
     if span.what == "wait":
@@ -144,17 +153,14 @@ def _rect(
 
 
 def _chain_lines(
-    launch: TracedLaunch,
-    path: Sequence[Segment],
-    places: dict[Lane, int],
-    first_lanes: dict[int, int],
+    launch: TracedLaunch, path: Sequence[Segment], places: Mapping[Lane, int]
 ) -> list[str]:
     """The longest chain: below what works, and from rank to rank where data are on their way."""
     lines = []
     lane_before: int | None = None
     for segment in path:
         if segment.action < 0:
-            lane = first_lanes[segment.rank]
+            lane = places[segment.rank, *_LAUNCH]
         else:
             one = launch.actions[segment.action]
             lane = places[one.rank, one.channel, one.track]
@@ -170,30 +176,10 @@ def _percent(launch: TracedLaunch, at_s: float) -> float:
     return 100 * (at_s - launch.first_s) / launch.total_s
 
 
-def _lane_name(lane: Lane) -> str:
-    rank, channel, track = lane
-    return f"rank {rank}, ch {channel} {track}"
-
-
 def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
-    heads = ["by cause", "us", "share", f"median of {launches}", "model"]
-    rows = [
-        (
-            NAMES[cause],
-            us_text(found.seconds.get(cause, 0.0)),
-            f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
-            us_text(found.medians_s[cause]),
-            model_us(found, cause),
-        )
-        for cause in CAUSES
-        if found.seconds.get(cause, 0.0) or found.medians_s[cause]
-    ]
-    return section(
-        "causes",
-        "Where the time goes",
-        table(heads, rows, kinds=("", "num"), label="Where the time goes"),
-        element("p", model_hint(costs), class_="hint"),
-    )
+    heads, title = cause_heads(launches), "Where the time goes"
+    grid = table(heads, cause_rows(found), kinds=("", "num"), label=title)
+    return section("causes", title, grid, element("p", model_hint(costs), class_="hint"))
 
 
 def _chain(found: TraceSummary) -> str:

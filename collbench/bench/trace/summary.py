@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from collbench.bench.trace.chain_model import chain_model
+from collbench.bench.trace.chain_model import ChainCosts, chain_model
 from collbench.bench.trace.critical_path import (
     CAUSES,
     Cause,
@@ -17,23 +17,6 @@ from collbench.bench.trace.critical_path import (
 )
 from collbench.core.trace import Trace, TracedLaunch
 from collbench.core.verdict import Interval, interval
-from collbench.planning.price.constants import KindCosts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainCosts:
-    """The constants that price a chain. launch_s: None where the clock of a launch begins on the
-    GPU, behind most of it. price_s: the model's price of the launch, if known. wire_gbs, channels:
-    see chain_model.
-    """
-
-    kind: KindCosts
-    launch_s: float | None
-    hop_s: float
-    price_s: float | None
-    machine: str
-    wire_gbs: float | None = None
-    channels: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +49,7 @@ def summary(trace: Trace, costs: ChainCosts) -> TraceSummary:
         path=tuple(paths[number]),
         seconds=by_launch[number],
         medians_s={cause: median(one.get(cause, 0.0) for one in by_launch) for cause in CAUSES},
-        model_s=chain_model(
-            launch,
-            paths[number],
-            costs.kind,
-            launch_s=costs.launch_s,
-            hop_s=costs.hop_s,
-            wire_gbs=costs.wire_gbs,
-            channels=costs.channels,
-        ),
+        model_s=chain_model(launch, paths[number], costs),
         late=late_rank(launch, paths[number]),
         slowdown=interval(trace.slowdowns) if trace.slowdowns else None,
     )

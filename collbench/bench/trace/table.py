@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from collbench.bench.trace.chain_model import ChainCosts
 from collbench.bench.trace.critical_path import CAUSES, Cause, Segment
 from collbench.bench.trace.least_time import LeastTime
-from collbench.bench.trace.summary import ChainCosts, TraceSummary
+from collbench.bench.trace.summary import TraceSummary
 from collbench.core.case import Case
 from collbench.core.files import result_json
 from collbench.core.text import counted, paragraphs, table, wrapped
@@ -199,27 +200,31 @@ def _drawn(rows: Sequence[WaterfallRow], launch: TracedLaunch, columns: int) -> 
     return table(("   at us", "      us", " " * width, "what"), cells, (0, 1), columns)
 
 
-def _by_cause(found: TraceSummary, launches: int, columns: int) -> list[str]:
-    rows = [
+def cause_heads(launches: int) -> list[str]:
+    """Of the table of time by cause."""
+    return ["by cause", "us", "share", f"median of {launches}", "model"]
+
+
+def cause_rows(found: TraceSummary) -> list[tuple[str, ...]]:
+    """The time of each cause that has any; the model's is empty where it says nothing."""
+    return [
         (
             NAMES[cause],
             us_text(found.seconds.get(cause, 0.0)),
             f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
             us_text(found.medians_s[cause]),
-            model_us(found, cause),
+            us_text(found.model_s[cause]) if cause in found.model_s else "",
         )
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
     ]
+
+
+def _by_cause(found: TraceSummary, launches: int, columns: int) -> list[str]:
     model_s = sum(found.model_s.values())
-    rows.append(("together", us_text(found.launch.total_s), "100%", "", us_text(model_s)))
-    heads = ("by cause", "us", "share", f"median of {launches}", "model")
-    return table(heads, rows, range(1, 5), columns)
-
-
-def model_us(found: TraceSummary, cause: Cause) -> str:
-    """What the model says of a cause; empty where it says nothing."""
-    return us_text(found.model_s[cause]) if cause in found.model_s else ""
+    together = ("together", us_text(found.launch.total_s), "100%", "", us_text(model_s))
+    rows = [*cause_rows(found), together]
+    return table(cause_heads(launches), rows, range(1, 5), columns)
 
 
 def us_text(seconds: float) -> str:

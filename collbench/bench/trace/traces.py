@@ -9,6 +9,7 @@ from collbench.backends.cuda.backend import BACKEND as CUDA
 from collbench.backends.cuda.backend import CudaSession
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
 from collbench.bench.points import cores_of, session_options
+from collbench.bench.trace.chain_model import ChainCosts
 from collbench.bench.trace.gpus import (
     Clocks,
     clock_plan,
@@ -22,7 +23,6 @@ from collbench.bench.trace.gpus import (
     tick_s,
 )
 from collbench.bench.trace.graph import launch_graph
-from collbench.bench.trace.summary import ChainCosts
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.group import Group

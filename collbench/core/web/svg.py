@@ -110,7 +110,9 @@ def text_at(
     )
 
 
-def box(rect: Rect, fill: str, edge: str, radius: float = 5, dash: str = "") -> str:
+def box(
+    rect: Rect, fill: str, edge: str, radius: float = 5, dash: str = "", width: float = 1.4
+) -> str:
     """A filled box with an edge."""
     place = (
         f'x="{number(rect.x)}" y="{number(rect.y)}" width="{number(rect.w)}"'
@@ -118,7 +120,7 @@ def box(rect: Rect, fill: str, edge: str, radius: float = 5, dash: str = "") -> 
     )
     return (
         f'<rect {place} rx="{number(radius)}" fill="{fill}" stroke="{edge}"'
-        f' stroke-width="1.4"{_dashed(dash)}/>'
+        f' stroke-width="{number(width)}"{_dashed(dash)}/>'
     )
 
 

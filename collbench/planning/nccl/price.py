@@ -15,7 +15,7 @@ Not in it: congestion, placement on switches, SHARP, PAT, several communicators 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from collbench.core.collectives import OpName, collective
 from collbench.core.units import rate_gbs
@@ -64,8 +64,7 @@ class NcclPrice:
         return rate_gbs(self.size_bytes, time_us * 1e-6) * collective(self.op).factor(self.ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Term:
+class _Term(NamedTuple):
     """by_tables_us: by NCCL's own tables, which decide what it chooses."""
 
     algo: str
@@ -207,12 +206,8 @@ def _rings(where: _Where, op: OpName, size: float) -> Iterator[_Term]:
         bytes_us = bytes_ / rates_gbs[number] / 1e3
         # all links of a ring are at work from its first step on
         fill_us = min(fitted["ring_fill"] * _fill_us(hops_us, bytes_us), hops_us)
-        yield _Term(
-            algo="ring",
-            proto=name,
-            time_us=where.more_us + base_us + hops_us + bytes_us + fill_us,
-            by_tables_us=table_us + bytes_ / table_gbs[number] / 1e3,
-        )
+        time_us = where.more_us + base_us + hops_us + bytes_us + fill_us
+        yield _Term("ring", name, time_us, table_us + bytes_ / table_gbs[number] / 1e3)
 
 
 def _fill_us(hops_us: float, bytes_us: float) -> float:
@@ -241,7 +236,7 @@ def _trees(where: _Where, size: float) -> Iterator[_Term]:
         bytes_us = size / rates[number] / 1e3
         fill_us = fitted["tree_fill"] * _fill_us(hops_us, bytes_us)
         time_us = where.more_us + base_us + hops_us + bytes_us + fill_us
-        yield _Term(algo="tree", proto=name, time_us=time_us, by_tables_us=table_us)
+        yield _Term("tree", name, time_us, table_us)
 
 
 def _tree_factor(where: _Where, proto: str, size: float) -> float:
@@ -262,12 +257,8 @@ def _nvls(where: _Where, size: float) -> _Term:
     hops_us = table_us * fitted["nvls_us"] + 2 * levels * where.wire_us("tree")
     own_us = fitted["nvls_fill_us"] * (1 + levels * where.wire_us("tree") / hops_us)
     fill_us = min(own_us, _fill_us(hops_us, bytes_us))
-    return _Term(
-        algo="nvls" if domains == 1 else "nvlstree",
-        proto="simple",
-        time_us=where.more_us + hops_us + bytes_us + fill_us,
-        by_tables_us=table_us + bytes_us,
-    )
+    time_us = where.more_us + hops_us + bytes_us + fill_us
+    return _Term("nvls" if domains == 1 else "nvlstree", "simple", time_us, table_us + bytes_us)
 
 
 def _alltoall(where: _Where, size: float) -> _Term:
@@ -279,4 +270,4 @@ def _alltoall(where: _Where, size: float) -> _Term:
     latency = where.all.base_us["ring"][0] + fitted["alltoall_us"] * math.log2(n)
     latency += (n - gpus) * where.hop_us("ring", 0)[0] / 2 + where.more_us
     time_us = latency + bytes_us
-    return _Term(algo="p2p", proto="simple", time_us=time_us, by_tables_us=time_us)
+    return _Term("p2p", "simple", time_us, time_us)

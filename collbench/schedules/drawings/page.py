@@ -133,7 +133,7 @@ def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> Step
                 "end": flight.end,
                 "taken": flight.taken,
                 "label": words.label(flight),
-                "short": words.short(flight),
+                "short": words.short(flight.values),
                 "values": [
                     (keys[flight.target].index(played.key(value)), value.mask)
                     for value in flight.values

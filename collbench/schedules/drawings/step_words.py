@@ -20,20 +20,30 @@ def members(mask: int) -> list[int]:
     return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
 
 
+def runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers that follow each other.
+
+    >>> runs([3, 0, 1])
+    [[0, 1], [3]]
+    """
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
+
+
 def ranges(numbers: Iterable[int], joint: str = ", ") -> str:
     """Numbers in short.
 
     >>> ranges([4, 0, 1, 2, 6, 7]), ranges([0, 1, 3], "+")
     ('0-2, 4, 6, 7', '0+1+3')
     """
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
     return joint.join(
-        f"{run[0]}-{run[-1]}" if len(run) > 2 else joint.join(map(str, run)) for run in runs
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else joint.join(map(str, run))
+        for run in runs(numbers)
     )
 
 
@@ -110,17 +120,14 @@ class StepWords:
 
     def label(self, flight: Flight) -> str:
         """A message in a few letters: its chunks, and whose contributions are in them."""
-        what = self._short(flight.values)
+        what = self.short(flight.values)
         masks = {value.mask for value in flight.values}
         if not self.played.is_reduction or len(masks) > 1:
             return what
         return f"{what}: {self._sum(masks.pop())}"
 
-    def short(self, flight: Flight) -> str:
+    def short(self, values: Sequence[Value]) -> str:
         """The chunks of a message in a few letters."""
-        return self._short(flight.values)
-
-    def _short(self, values: Sequence[Value]) -> str:
         keys = [self.played.key(value) for value in values]
         if self.played.is_crossed:
             return ", ".join(f"{source}→{chunk}" for chunk, source in sorted(keys))
@@ -134,7 +141,7 @@ class StepWords:
         keys = [self.played.key(value) for value in values]
         nouns = f"{self.noun}{'s' * (len(keys) != 1)}"
         if self.played.is_crossed:
-            return f"{nouns} {self._short(values)}"
+            return f"{nouns} {self.short(values)}"
         if self.played.has_sources:
             return f"the {nouns} of {ranks_text(key.source for key in keys)}"
         chunks = listed(ranges(key.chunk for key in keys).split(", "))

@@ -13,6 +13,7 @@ from collbench.core.web.svg import (
     FONT,
     INK,
     Rect,
+    box,
     clean,
     fitted,
     folded,
@@ -21,7 +22,7 @@ from collbench.core.web.svg import (
     text_at,
     width_of,
 )
-from collbench.schedules.drawings.step_words import StepWords, members, ranges
+from collbench.schedules.drawings.step_words import StepWords, members, ranges, runs
 from collbench.schedules.playback import CellKey, CellState, Flight, Playback
 
 EMPTY, FULL, MOST = 0, 6, 7  # places in HEAT
@@ -230,6 +231,7 @@ class _Picture:
             f'class="message" data-step="{step}" data-from="{flight.source}"'
             f' data-to="{flight.target}" data-port="{clean(flight.port)}"'
         )
+        pill = Rect(x=middle - wide / 2, y=y - _PILL_H / 2, w=wide, h=_PILL_H)
         tip = end - way * 3
         dash = "6 3" if flight.taken > flight.end else ""
         self.shapes += [
@@ -239,9 +241,7 @@ class _Picture:
             f'<circle cx="{number(start)}" cy="{number(y)}" r="3" fill="{self.colour.light}"/>',
             f'<path d="M{number(tip)},{number(y)} l{number(-way * 9)},-4.5 v9 z"'
             f' fill="{self.colour.light}"/>',
-            f'<rect x="{number(middle - wide / 2)}" y="{number(y - _PILL_H / 2)}"'
-            f' width="{number(wide)}" height="{number(_PILL_H)}" rx="8.5"'
-            f' fill="{HEAT[place].light}" stroke="{self.colour.light}" stroke-width="1.2"/>',
+            box(pill, HEAT[place].light, self.colour.light, 8.5, width=1.2),
             text_at(middle, y + 4, label, _LABEL_SIZE, colour=on(place)),
             "</g>",
         ]
@@ -294,18 +294,10 @@ def cell_shapes(
     """
     place = level(state.mask, n, is_reduction=is_reduction)
     edge, width = (INK, 2.4) if state.is_output else (FAINT, 1.0)
-    dash = "" if state.mask else ' stroke-dasharray="3 3"'
     if ring:
-        yield (
-            f'<rect x="{number(rect.x - 2.5)}" y="{number(rect.y - 2.5)}"'
-            f' width="{number(rect.w + 5)}" height="{number(rect.h + 5)}" rx="6" fill="none"'
-            f' stroke="{ring}" stroke-width="2"/>'
-        )
-    yield (
-        f'<rect x="{number(rect.x)}" y="{number(rect.y)}" width="{number(rect.w)}"'
-        f' height="{number(rect.h)}" rx="4" fill="{HEAT[place].light}" stroke="{edge}"'
-        f' stroke-width="{number(width)}"{dash}/>'
-    )
+        around = Rect(x=rect.x - 2.5, y=rect.y - 2.5, w=rect.w + 5, h=rect.h + 5)
+        yield box(around, "none", ring, 6, width=2)
+    yield box(rect, HEAT[place].light, edge, 4, "" if state.mask else "3 3", width)
     ink = on(place) if state.mask else FAINT
     if not is_reduction or not state.mask:
         yield text_at(rect.middle, rect.y + rect.h / 2 + 4, name, _LABEL_SIZE, colour=ink)
@@ -326,27 +318,12 @@ def _strip(rect: Rect, mask: int, n: int, place: int) -> Iterator[str]:
         f'<rect x="{number(left)}" y="{number(top)}" width="{number(wide)}"'
         f' height="{number(_STRIP_H)}" fill="{HEAT[empty].light}"/>'
     )
-    for first, last in _runs(members(mask)):
+    for run in runs(members(mask)):
         yield (
-            f'<rect x="{left + wide * first / n:.2f}" y="{number(top)}"'
-            f' width="{wide * (last + 1 - first) / n:.2f}" height="{number(_STRIP_H)}"'
+            f'<rect x="{left + wide * run[0] / n:.2f}" y="{number(top)}"'
+            f' width="{wide * len(run) / n:.2f}" height="{number(_STRIP_H)}"'
             f' fill="{HEAT[filled].light}"/>'
         )
-
-
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers that follow each other, as the first and the last of each run.
-
-    >>> _runs([0, 1, 3])
-    [(0, 1), (3, 3)]
-    """
-    runs: list[tuple[int, int]] = []
-    for value in numbers:
-        if runs and runs[-1][1] == value - 1:
-            runs[-1] = runs[-1][0], value
-        else:
-            runs.append((value, value))
-    return runs
 
 
 def _lanes(flights: Iterable[Flight]) -> list[list[Flight]]:
