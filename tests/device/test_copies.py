@@ -13,8 +13,7 @@ import pytest
 
 from collbench.bench import pairs
 from collbench.core.errors import HangError, UnavailableError
-from collbench.device import copies, host_flows
-from collbench.device.host_flows import HostFlows
+from collbench.device import copies
 
 PIECES = 3
 PIECE_BYTES = copies._PIECE_BYTES
@@ -193,60 +192,3 @@ def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPa
     with pytest.raises(HangError, match="have not ended"):
         list(pairs._by_copies((0, 1), (0, 1), ["copies", "host"]))
     assert runtime.held
-
-
-# Copies to host memory at once
-
-
-def flows_of(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> HostFlows:
-    """Copies of three GPUs."""
-    monkeypatch.setattr(
-        host_flows, "load_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-    )
-    monkeypatch.setattr(host_flows, "device_count", lambda: 3)
-    monkeypatch.setattr(host_flows, "BYTES", 1 << 12)
-    monkeypatch.setattr(host_flows, "_WINDOW_S", 0.001)
-    return HostFlows()
-
-
-def test_flows_to_the_host_are_compared_and_everything_is_freed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runtime, before = Runtime(copies=True), os.sched_getaffinity(0)
-    with flows_of(monkeypatch, runtime) as flows:
-        assert runtime.cores == [min(before), max(before)]
-        assert os.sched_getaffinity(0) == before
-        rates = flows.rates(((0, 1), (2, 1)))
-        assert len(rates) == 2
-        assert all(rate > 0 for rate in rates)
-        sources, targets = zip(
-            *dict.fromkeys(call[1:3] for call in runtime.calls if call[0] == "memcpyAsync"),
-            strict=True,
-        )
-        assert (len(set(sources)), len(set(targets))) == (2, 2)
-    assert not runtime.held
-
-
-def test_wrong_bytes_and_copies_that_do_not_end_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = Runtime()
-    with (
-        flows_of(monkeypatch, runtime) as flows,
-        pytest.raises(UnavailableError, match="came out wrong"),
-    ):
-        flows.rates(((0, 0),))
-    assert not runtime.held
-    monkeypatch.setattr("collbench.device.copies._DEADLINE_S", 0.01)
-    runtime = Runtime(state=600)
-    with flows_of(monkeypatch, runtime) as flows, pytest.raises(HangError, match="have not ended"):
-        flows.rates(((0, 0),))
-    assert runtime.held  # freeing would wait for the copies
-
-
-@pytest.mark.parametrize("fails_at", [1, 2, 4, 5])
-def test_memory_of_flows_is_freed_after_a_failed_allocation(
-    monkeypatch: pytest.MonkeyPatch, fails_at: int
-) -> None:
-    runtime = Runtime(fails_at=fails_at)
-    with pytest.raises(UnavailableError, match="out of memory"), flows_of(monkeypatch, runtime):
-        pass
-    assert not runtime.held
