@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.checks._ranks import alike, setting, with_and_without
+from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 
@@ -96,10 +96,6 @@ def _finding(subject: str, seen: str, change: str, *, is_risk: bool) -> Finding:
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     name = finding.change.removeprefix("unset ")
-    host = evidence.hosts[0]
-    for process in host.processes:
-        if name in process.environment:
-            return with_and_without(process, name, None, len(host.processes))
     if name in _SWITCHES:
-        return "the rank is on another host than the doctor"
+        return without_variable(evidence, name)
     return "only an administrator, or whoever starts the container, can allow it"
