@@ -42,5 +42,4 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 " wait for it.",
                 change="wait, choose other GPUs by CUDA_VISIBLE_DEVICES, or ask the owner"
                 f" (ps -o user,lstart,cmd -p {pids[0]})",
-                severity="risk",
             )

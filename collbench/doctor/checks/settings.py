@@ -72,7 +72,6 @@ def _unread(evidence: Evidence) -> Iterable[Finding]:
             seen=f"{some} cannot read {name}: {why}",
             why="NCCL ignores a file that it cannot read, and nobody is told.",
             change=f"let the user of the job read it: chmod a+r {name}",
-            severity="risk",
         )
 
 
