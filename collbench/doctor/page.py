@@ -22,15 +22,7 @@ def page(
     parts = [_finding(number, one) for number, one in enumerate(findings, 1)]
     parts += [_explanation(name, text) for name, text in explanations.items()]
     looked = [
-        (
-            "",
-            (
-                HtmlCell(run.identifier),
-                HtmlCell("no" if run.reason else "yes"),
-                HtmlCell(run.title),
-                HtmlCell(run.reason),
-            ),
-        )
+        ("", tuple(map(HtmlCell, (run.identifier, run.looks, run.title, run.reason))))
         for run in runs
     ]
     heads = tuple(map(HtmlCell, ("check", "looked", "at", "why not")))
