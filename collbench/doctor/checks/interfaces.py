@@ -68,29 +68,26 @@ def _judged(
     }
     known = {one for some in chosen.values() for one in some}
     missing = [name for name, some in chosen.items() if not some]
-    change = f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}"
     why = "A library that finds no interface of the name stops, or waits for ever."
-    seen = f"{variable}={text}: "
-    if is_exclusion:
-        if not set(here) - known:
-            seen += "it leaves no interface"
-            yield _finding(subject, seen, why, change, is_fault=True)
-    elif missing:
+    if is_exclusion and not set(here) - known:
+        seen, is_fault = "it leaves no interface", True
+    elif not is_exclusion and missing:
+        seen = f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
         is_fault = len(missing) == len(names)
-        seen += f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
-        yield _finding(subject, seen, why, change, is_fault=is_fault)
-    elif has_hosts and names and not _useful(sorted(known)):
-        seen += f"{' and '.join(sorted(known))} cannot reach other hosts"
+    elif not is_exclusion and has_hosts and names and not _useful(sorted(known)):
+        seen, is_fault = f"{' and '.join(sorted(known))} cannot reach other hosts", known == {"lo"}
         why = "Addresses of a host's own interfaces lead nowhere from other hosts."
-        yield _finding(subject, seen, why, change, is_fault=known == {"lo"})
+    else:
+        return
+    yield Finding(
+        subject=subject,
+        seen=f"{variable}={text}: {seen}",
+        why=why,
+        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
+        severity="fault" if is_fault else "risk",
+    )
 
 
 def _useful(names: list[str]) -> list[str]:
     """Interfaces that may reach other hosts."""
     return [one for one in names if one != "lo" and not one.startswith(_LOCAL)]
-
-
-def _finding(subject: str, seen: str, why: str, change: str, *, is_fault: bool) -> Finding:
-    return Finding(
-        subject=subject, seen=seen, why=why, change=change, severity="fault" if is_fault else "risk"
-    )
