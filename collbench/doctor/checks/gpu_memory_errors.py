@@ -42,7 +42,7 @@ _ACTIONS = {
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for name, _, gpu, condition in conditions(evidence):
+    for name, gpu, condition in conditions(evidence):
         for seen, why, change, severity in _faults(condition):
             yield Finding(
                 subject=name,
