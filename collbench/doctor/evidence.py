@@ -8,7 +8,7 @@ from typing import Literal
 
 from collbench.bench.pairs import RankPair
 from collbench.machine.discovery import topology_of
-from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
+from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording, SystemRecord
 from collbench.machine.topology.model import Topology
 
 # What a check needs to see anything, besides a recording.
@@ -115,6 +115,12 @@ class Evidence:
             for gpu in host.gpus:
                 if "handle" not in gpu.unknown:
                     yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
+
+    def systems(self) -> Iterator[tuple[str, Recording, SystemRecord]]:
+        """All hosts whose system is known, and what people call them."""
+        for host in self.hosts:
+            if host.system is not None:
+                yield self.name(host), host, host.system
 
     def processes(self) -> Iterator[tuple[str, Recording, ProcessRecord]]:
         """All ranks with their hosts, and what people call them."""
