@@ -17,7 +17,7 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = {"base", "gpu", "kernel", "library", "net", "proof", "repeat"}
+        helpers = {"base", "blocking", "gpu", "kernel", "library", "net", "proof", "repeat"}
         self._modules = Family(__name__, __path__, "backend", helpers=frozenset(helpers))
 
     def names(self) -> tuple[str, ...]:

@@ -4,10 +4,8 @@ launches take in turn, what is poisoned and compared, and the samples that timin
 
 import math
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol, TypeVar
 
 from collbench.backends.base import Batch, Samples
@@ -27,7 +25,7 @@ from collbench.core.pattern import (
     guard,
     poison,
 )
-from collbench.machine.discovery.counters import CounterReading, moved, read
+from collbench.machine.discovery.counters import CounterReading, read
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
 
@@ -270,26 +268,6 @@ class CountedRank(Rank, Protocol):
         return read()
 
 
-class CpuTimedRank(CountedRank, Protocol[Key_contra]):
-    """A rank whose launches the CPU's clock times; a key names what is launched."""
-
-    @abstractmethod
-    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Write inputs and poison, run every set of buffers once, compare, poison, warm up."""
-
-    @abstractmethod
-    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time the batch's launches behind a barrier, compare what
-        they left, and prove them.
-        """
-
-    @abstractmethod
-    def timed_singly(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what was launched, time each of the batch's single launches behind a barrier of
-        its own, behind one that does not count, compare what they left, and prove them.
-        """
-
-
 def clocked(
     launches: Iterable[Callable[[], object]], barrier: Callable[[], object]
 ) -> tuple[float, ...]:
@@ -399,47 +377,3 @@ def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]
 def counters_of(workers: WorkerGroup[CountedRank], batch: Batch) -> list[CounterReading]:
     """The counters of links as each rank's host has them, if the batch asks for them."""
     return workers.call(CountedRank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
-
-
-def repeat_on_cpus(
-    workers: WorkerGroup[CpuTimedRank[Key_contra]],
-    key: Key_contra,
-    batch: Batch,
-    *,
-    hot: bool,
-    data_bytes: int,
-    notes: Sequence[str],
-) -> Samples:
-    """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
-    poison, warm up, time, compare again; and the same of launches that are timed one by one, where
-    the batch asks for them. data_bytes: of the user buffers of all ranks.
-    """
-    batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
-    limit_s = batch.deadline_s + ANSWER_S
-    prepare = partial(workers.call, CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
-    prepared = prepare()
-    iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
-    batch = replace(batch, iterations=iterations)
-    before: list[CounterReading] = []
-
-    def time_batch() -> list[RankTiming]:
-        before[:] = counters_of(workers, batch)
-        return workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
-
-    timed = agreed(time_batch, prepare)
-    after = counters_of(workers, batch)
-    singly: list[RankTiming] = []
-    if batch.single_launches:
-        launch_s = max(timing.seconds for timing in timed)
-        count = single_launches(batch, launch_s)
-        work_s = (1 + count + proved_launches(1 + count)) * (
-            SLOWER_SINGLE * launch_s + SINGLE_BARRIER_S
-        )
-        batch = replace(batch, single_launches=count, single_s=work_s)
-        singly = workers.call(
-            CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
-        )
-    samples = samples_of(prepared, timed, iterations, notes, singly)
-    launches = iterations * batch.aggregate
-    launches += proved_launches(launches) * batch.is_checked
-    return replace(samples, wire=moved(before, after, launches) if after else None)

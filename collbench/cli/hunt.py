@@ -19,6 +19,7 @@ from collbench.cli._options import (
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS, Rule, refuse
+from collbench.core.pairwise import WHERES
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
 _OPTIONS = (
@@ -29,13 +30,19 @@ _OPTIONS = (
         help=(
             "Pairs to measure: quick (two rounds, which give every rank two partners), square"
             " (quick, and a square around each pair that looks slow), all. Default: all up to 16"
-            " ranks, else square."
+            " ranks (of each rail or host, where only they pair), else square."
         ),
     ),
     click.option(
         "--rails",
         is_flag=True,
         help="Pair only ranks of the same number on different hosts, which share a rail.",
+    ),
+    click.option(
+        "--where",
+        type=OneOf(WHERES),
+        default="both",
+        help="Pairs between hosts (network, one rank a host without --rails), inside, or both.",
     ),
     click.option(
         "--alone/--together",
@@ -137,7 +144,7 @@ _OPTIONS = (
 
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv",
+        options=("pairs", "rails", "where", "is_alone", "budget", "backend", "files", "rate", "csv",
                  *ASSESSMENT_FILES),
         when=lambda options: options["blame"],
         message="--blame traces one collective on CPUs",
@@ -150,7 +157,8 @@ _HUNT_RULES = (
         hint="give --blame too",
     ),
     Rule(
-        options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
+        options=("pairs", "rails", "where", "is_alone", "size", "budget", "backend", "ranks",
+                 "timeout"),
         when=lambda options: options["files"],
         message="nothing is measured with --from",
         hint="leave one of them out",

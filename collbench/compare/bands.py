@@ -1,15 +1,15 @@
-"""Bands of sizes: the lowest ratio of a library's own choice to ours in each, on the user buffers
-that the library is fastest with at each size. Pure.
+"""Bands of sizes, and where in each of them a file is farthest from a library's best, and from what
+the links allow. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from collbench.compare.best import Errors, fastest_own_choices
+from collbench.compare.best import Summary, fastest_own_choices
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.rows import Workload, by_workload, has_note
-from collbench.core.verdict import Interval
+from collbench.core.rows import Workload, has_note
+from collbench.core.verdict import Interval, Verdict
 
 # Largest size of a band and its name: where latency dominates, where protocols change, and where
 # the links set the bound.
@@ -20,9 +20,10 @@ BANDS = (
     (64 << 20, "32-64M"),
     (1 << 30, "128M-1G"),
 )
-
-
 BEYOND = "above 1G"
+BAND_NAMES = (*(name for _, name in BANDS), BEYOND)
+# larger sizes are bound by the links, smaller ones by latency
+LINKS_BOUND_BYTES = 1 << 20
 
 
 def band_of(size_bytes: int) -> str:
@@ -34,38 +35,76 @@ def band_of(size_bytes: int) -> str:
     return next((name for last, name in BANDS if size_bytes <= last), BEYOND)
 
 
-class Lowest(NamedTuple):
-    """The lowest ratio of a band: at which size, and on which user buffers of the library's."""
-
-    size_bytes: int
-    buffers: str
-    ratio: Interval
-
-
-def bands(rows: Sequence[Record], peer: str = "nccl") -> dict[Workload, list[Lowest | None]]:
-    """Of each workload and band, the lowest ratio of a peer's own choice to ours.
-
-    Ours is the row marked auto, or the only one: in a sweep of `--algo auto --channels 24` the
-    question is what is best with 24.
+class Gap(NamedTuple):
+    """Where the distance is widest. ratio: how many times as fast as a library, or the share of the
+    ceiling that is reached. row: ours there; rival: the library's; verdict: on the speedup over it.
     """
-    worst_of: dict[Workload, list[Lowest | None]] = {}
-    errors = Errors(rows)
-    for workload, sizes in by_workload(rows).items():
-        worst: list[Lowest | None] = [None] * len(BANDS)
+
+    ratio: Interval
+    size_bytes: int
+    row: Record
+    rival: Record | None = None
+    verdict: Verdict = "cannot tell"
+
+    @property
+    def value(self) -> float:
+        return self.ratio.median
+
+
+Bands = Mapping[Workload, Mapping[str, Gap]]
+
+
+def peer_gaps(summary: Summary, peer: str) -> Bands:
+    """The lowest speedup over the fastest of a library's own choices."""
+    return _widest_of_bands(
+        (
+            workload,
+            Gap(best.peers[peer], size, best.row, best.rivals[peer], best.verdict_of_peer(peer)),
+        )
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+        if peer in best.peers
+    )
+
+
+def wire_gaps(summary: Summary) -> Bands:
+    """The lowest share of the ceiling; a band in which none is known is left out."""
+    return _widest_of_bands(
+        (workload, Gap(Interval(*[best.percent / 100] * 3), size, best.row))
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+        if best.percent is not None
+    )
+
+
+def choice_gaps(summary: Summary, peer: str = "nccl") -> Bands:
+    """The lowest ratio of a library's own choice to ours, which is the row marked auto, or the only
+    one: in a sweep of `--algo auto --channels 24` the question is what is best with 24.
+    """
+    return _widest_of_bands(_choices(summary, peer))
+
+
+def _choices(summary: Summary, peer: str) -> Iterator[tuple[Workload, Gap]]:
+    for workload, sizes in summary.workloads.items():
         for size, here in sizes.items():
             own = [row for row in here if not is_peer(row.backend)]
-            ours = (
-                own[0]
-                if len(own) == 1
-                else next((row for row in own if has_note(row, "auto")), None)
-            )
+            ours = own if len(own) == 1 else [row for row in own if has_note(row, "auto")]
             theirs = fastest_own_choices(here).get(peer)
-            band = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
-            if ours is None or theirs is None or band is None:
-                continue
-            slowdown, so_far = errors.ratio(theirs, ours), worst[band]
-            if so_far is None or slowdown.median < so_far.ratio.median:
-                worst[band] = Lowest(size, theirs.buffers, slowdown)
-        if any(worst):
-            worst_of[workload] = worst
-    return worst_of
+            if ours and theirs is not None:
+                ratio = summary.errors.ratio(theirs, ours[0])
+                yield workload, Gap(ratio, size, ours[0], theirs)
+
+
+def _widest_of_bands(gaps: Iterable[tuple[Workload, Gap]]) -> Bands:
+    found: dict[Workload, dict[str, Gap]] = {}
+    for workload, gap in gaps:
+        here, band = found.setdefault(workload, {}), band_of(gap.size_bytes)
+        here[band] = min(here.get(band, gap), gap, key=lambda one: one.value)
+    return found
+
+
+def widest(gaps: Bands, least_bytes: int = 0) -> tuple[Workload, Gap] | None:
+    """The widest gap of all, of sizes above least_bytes if there are any; None without any."""
+    every = [(workload, gap) for workload, here in gaps.items() for gap in here.values()]
+    large = [pair for pair in every if pair[1].size_bytes > least_bytes] or every
+    return min(large, key=lambda pair: pair[1].value) if large else None

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Literal, NamedTuple
 
 from collbench.core.knobs import UNASKED
@@ -24,6 +24,7 @@ from collbench.core.limits import LEAST_GAIN, SURE_Z
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import (
+    KNOB_FIELDS,
     Workload,
     by_workload,
     configuration,
@@ -45,6 +46,7 @@ from collbench.core.verdict import (
     Verdict,
     by_median,
     by_square,
+    is_separated,
     middle,
     moderated,
     ratio_of,
@@ -54,6 +56,7 @@ from collbench.core.verdict import (
 # only: nothing competes with it. cannot tell: noise, or too few repeats.
 Certainty = Literal["only", "winner", "tie", "cannot tell"]
 _LEAST_LOG = math.log(LEAST_GAIN)
+KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 UNCERTAIN = "cannot tell"
 UNCERTAIN_MARK = " ?"  # after the fastest row where nothing is decided
 # From the simplest on: first by the number of rounds, then by how much a rank must keep track of.
@@ -408,3 +411,24 @@ def configurations(summary: Summary) -> dict[tuple[object, ...], list[Record]]:
             name = workload, configuration(row, summary.knobs)
             curves.setdefault(name, []).append(row)
     return curves
+
+
+def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> float | None:
+    """The effect of a knob beside the best row: the time of its slowest value over that of its
+    fastest, the rest as in that row; None if the repeats show none of LEAST_GAIN or more.
+    """
+    names = ("algo", "proto", *knobs.get(best.row.backend, ()))
+    if name not in names:
+        return None
+    others = attrgetter("backend", *[other for other in names if other != name])
+    rest = others(best.row)
+    # of each value the fastest row: what no knob tells apart is no effect of this one
+    least: dict[object, Record] = {}
+    for row in best.rows:
+        if others(row) == rest and not is_own_choice(row):
+            value = getattr(row, name)
+            least[value] = min(least.get(value, row), row, key=median_of)
+    fast, slow = (most(least.values(), key=median_of, default=best.row) for most in (min, max))
+    factor = median_of(slow) / median_of(fast)
+    is_clear = factor >= LEAST_GAIN and is_separated(times_of(fast), times_of(slow))
+    return factor if is_clear else None

@@ -50,7 +50,7 @@ def plot(target: Path, sides: Sequence[ResultFile]) -> None:
     else:
         both = pairs(sides[0].records, sides[1].records)
         groups = len({pair.new.group for pair in both})
-        data = draw_pairs(both, (names[0], names[1]), heading, _ending(target)) if both else b""
+        data = draw_pairs(both, heading, _ending(target)) if both else b""
     if not data:
         raise UsageError(
             "nothing to draw: no row has a time"

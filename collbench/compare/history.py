@@ -12,10 +12,10 @@ How often that is a false alarm is measured by tests/compare/test_history.py. Pu
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -46,16 +46,11 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A point over the runs. times_us: NaN where a run does not have it. changes: the runs, by
-    place, at which another level begins; levels_us: of each segment.
+    """A point, by its columns, over the runs. times_us: NaN where a run does not have it. changes:
+    the runs, by place, at which another level begins; levels_us: of each segment.
     """
 
-    op: str
-    backend: str
-    algo: str
-    proto: str
-    size_bytes: int
-    ranks: int
+    point: Mapping[Hashable, Any]
     times_us: tuple[float, ...]
     changes: tuple[int, ...]
     levels_us: tuple[float, ...]
@@ -136,12 +131,7 @@ def history(runs: Sequence[Run], frame: pd.DataFrame) -> History | None:
         changes, levels = segments(here[known].tolist(), scales[place])
         series.append(
             Series(
-                op=str(point["op"]),
-                backend=str(point["backend"]),
-                algo=str(point["algo"]),
-                proto=str(point["proto"]),
-                size_bytes=int(point["size_bytes"]),
-                ranks=int(point["ranks"]),
+                point=point,
                 times_us=tuple(np.exp(here).tolist()),
                 changes=tuple(int(known[at]) for at in changes),
                 levels_us=tuple(math.exp(level) for level in levels),

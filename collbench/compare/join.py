@@ -272,20 +272,20 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
     """Of every row "compared", or why it is not."""
     outcome = pd.Series("compared", index=both.index)
     new, base = both["status"].fillna(""), both["status_base"].fillna("")
-    outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
-    outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
-    here = (both["side"] == "both").to_numpy()
+    only_new, only_base = both["side"] == "left_only", both["side"] == "right_only"
+    outcome[only_new.to_numpy()] = "only in new"
+    outcome[only_base.to_numpy()] = "only in base"
+    here = ~(only_new | only_base)
     for status in _GRAVER:
-        outcome[here & (new == status) & (base == status)] = f"{status} in both"
-        outcome[here & (new == status) & (base != status)] = f"{status} in new"
-        outcome[here & (new != status) & (base == status)] = f"{status} in base"
-    for status in _GRAVER:
-        outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
-            f"only in new, {status}"
-        )
-        outcome[(both["side"] == "right_only").to_numpy() & (base == status)] = (
-            f"only in base, {status}"
-        )
+        is_new, is_base = new == status, base == status
+        for where, text in (
+            (here & is_new & is_base, f"{status} in both"),
+            (here & is_new & ~is_base, f"{status} in new"),
+            (here & ~is_new & is_base, f"{status} in base"),
+            (only_new & is_new, f"only in new, {status}"),
+            (only_base & is_base, f"only in base, {status}"),
+        ):
+            outcome[where.to_numpy()] = text
     has_times = both["_times"].astype(bool) & both["_times_base"].astype(bool)
     outcome[(outcome == "compared") & ~has_times] = "without a time"
     return outcome

@@ -4,7 +4,7 @@ it: the shipped `profiles/spread`, each made of pairs of runs between which noth
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -62,19 +62,11 @@ class Prior:
         return self.rare_share * np.maximum(seen, 1.0) ** -SEEN_POWER * beyond**-RARE_POWER
 
 
-_NONE = dict.fromkeys(
-    ("row", "repeat", "rare_share", "rare_size", "group_share", "group_size"), 0.0
-) | {
-    "together": {"latency": 0.0, "bandwidth": 0.0},
-    "together_soon": {"latency": 0.0, "bandwidth": 0.0},
-}
-
-
 @cache
 def _numbers(kind: str) -> dict[str, float]:
     """The numbers of a kind: gpu, cpu, or model, whose times are exact."""
-    data = _NONE if kind == "model" else load("spread", kind)
-    flat: dict[str, float] = {}
+    flat = dict.fromkeys((one.name for one in fields(Prior)), 0.0) if kind == "model" else {}
+    data = {} if kind == "model" else load("spread", kind)
     for name, value in data.items():
         if isinstance(value, dict):
             flat |= {f"{name}.{part}": float(number) for part, number in value.items()}
@@ -88,22 +80,12 @@ def prior(kinds: Sequence[str], sizes: Array) -> Prior:
     parts = np.where(sizes <= LATENCY_UP_TO, "latency", "bandwidth")
 
     def of(name: str) -> Array:
-        return np.array([_numbers(kind)[name] for kind in kinds])
+        pairs = zip(map(_numbers, kinds), parts, strict=True)
+        return np.array(
+            [known[name] if name in known else known[f"{name}.{part}"] for known, part in pairs]
+        )
 
-    def by_part(name: str) -> Array:
-        pairs = zip(kinds, parts, strict=True)
-        return np.array([_numbers(kind)[f"{name}.{part}"] for kind, part in pairs])
-
-    return Prior(
-        row=of("row"),
-        together=by_part("together"),
-        together_soon=by_part("together_soon"),
-        repeat=of("repeat"),
-        rare_share=of("rare_share"),
-        rare_size=of("rare_size"),
-        group_share=of("group_share"),
-        group_size=of("group_size"),
-    )
+    return Prior(**{one.name: of(one.name) for one in fields(Prior)})
 
 
 def machine_kinds(rows: "pd.DataFrame") -> list[str]:

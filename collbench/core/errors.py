@@ -90,6 +90,11 @@ class RankLostError(HangError):
     """A rank died or stopped answering."""
 
 
+def first_line(error: Exception) -> str:
+    """What a library says, without its traces; its kind where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is none of the known ones: it lists these, and its hint is the one
     that was probably meant.

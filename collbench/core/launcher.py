@@ -256,13 +256,17 @@ def described_library(version: str, environment: Mapping[str, str] = os.environ)
     ... )
     'MPICH 5.0.2 with FI_PROVIDER=tcp'
     """
-    switches = _SWITCHES[library_vendor(version)]
-    variables = [
-        f"{name}={value}"
-        for name, value in sorted(environment.items())
-        if name.startswith(switches)
+    return with_switches(library_name(version), _SWITCHES[library_vendor(version)], environment)
+
+
+def with_switches(
+    text: str, prefixes: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> str:
+    """What is so described, with the variables of the environment that begin like that."""
+    found = [
+        f"{name}={one}" for name, one in sorted(environment.items()) if name.startswith(prefixes)
     ]
-    return library_name(version) + (f" with {' '.join(variables)}" if variables else "")
+    return f"{text} with {' '.join(found)}" if found else text
 
 
 def find_mpirun() -> str:

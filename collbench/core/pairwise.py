@@ -12,9 +12,11 @@ from typing import Literal
 
 Mode = Literal["alone", "together"]
 MODES: tuple[Mode, ...] = ("alone", "together")
+Where = Literal["both", "network", "inside"]
+WHERES: tuple[Where, ...] = ("both", "network", "inside")
 COLUMNS = (
     *("host_a", "rank_a", "local_a", "host_b", "rank_b", "local_b", "direction", "mode"),
-    *("sharing", "size_bytes", "gbs", "status", "reason"),
+    *("sharing", "size_bytes", "gbs", "status", "reason", "where"),
 )
 
 
@@ -24,6 +26,7 @@ class PairSample:
 
     mode: the pair alone, or all pairs of its round together. sharing: the pairs between hosts that
     the busier of its two hosts had in that round. gbs: None if it has no value, for the reason.
+    where: which pairs were asked for, between hosts (network), inside hosts or both.
     """
 
     a: int
@@ -34,6 +37,7 @@ class PairSample:
     sharing: int = 1
     size_bytes: int = 0
     reason: str = ""
+    where: Where = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def sample_line(sample: PairSample, world: PairWorld) -> str:
     r"""The line of a sample, in the order of COLUMNS.
 
     >>> sample_line(PairSample(a=0, b=1, gbs=1.5), PairWorld(("a", "b"), (0, 0)))
-    'a,0,0,b,1,0,a->b,alone,1,0,1.5,ok,\n'
+    'a,0,0,b,1,0,a->b,alone,1,0,1.5,ok,,both\n'
     """
     a, b = sample.a, sample.b
     return csv_line(
@@ -101,6 +105,6 @@ def sample_line(sample: PairSample, world: PairWorld) -> str:
             "both" if sample.is_both else "a->b",
             *(sample.mode, sample.sharing, sample.size_bytes),
             "" if sample.gbs is None else f"{sample.gbs:.6g}",
-            *("ok" if sample.gbs is not None else "error", sample.reason),
+            *("ok" if sample.gbs is not None else "error", sample.reason, sample.where),
         )
     )

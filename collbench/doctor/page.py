@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from collbench.core.web.html import HtmlCell, element, facts_list, section, table
+from collbench.core.web.html import element, facts_list, section, table
 from collbench.core.web.parts import document, style
 from collbench.core.web.svg import clean
 from collbench.doctor.finding import Finding
@@ -21,11 +21,8 @@ def page(
     """The page. explanations: of the checks that found something, by their identifiers."""
     parts = [_finding(number, one) for number, one in enumerate(findings, 1)]
     parts += [_explanation(name, text) for name, text in explanations.items()]
-    looked = [
-        ("", tuple(map(HtmlCell, (run.identifier, run.looks, run.title, run.reason))))
-        for run in runs
-    ]
-    heads = tuple(map(HtmlCell, ("check", "looked", "at", "why not")))
+    looked = [(run.identifier, run.looks, run.title, run.reason) for run in runs]
+    heads = ("check", "looked", "at", "why not")
     parts.append(
         section("checks", "What was looked at", table(heads, looked, kind="cards", label="checks"))
     )

@@ -34,11 +34,12 @@ _TABLES: Mapping[Reader, tuple[str, ...]] = {
 _MOST_SEARCHED = 2000  # characters of a line
 IB_COMPLETION = re.compile(
     r"(?:Got (?:probing )?completion (?:from peer (?:(?P<peer>\S+) )?)?with.{0,40}?"
-    r"(?:error |status=\D{0,40}?)|\bFailed status )(?P<status>\d{1,3})",
+    r"(?:error |status=\D{0,40}?)|\b(?:Failed|item failed:) status )(?P<status>\d{1,3})",
     re.IGNORECASE,
 )
 XID = re.compile(
-    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
+    r"\bS?Xid(?: \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): |=)"
+    r"(?P<code>\d{1,5})\b(?: on +Device=(?P<device>[\w-]+))?"
 )
 
 _CUDA = re.compile(

@@ -24,6 +24,7 @@ _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_ENDS = ("rank-exited", "crashed", "killed", "others-ended", "cancelled")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -41,7 +42,9 @@ def log_findings(report: LogReport) -> list[Finding]:
     every = [*found, *other_findings(report, has_more=bool(found))]
     is_known = any(one.severity == "fault" and not one.is_general for one in every)
     every += unread_error(report, is_known=is_known)
-    return ranked(every or list(_sockets_alone(report)))
+    if not any(one.check != "no-verbs" for one in every):
+        every += _sockets_alone(report)
+    return ranked(every)
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -51,9 +54,14 @@ def _hosts(seen: Seen, every: int) -> str:
     return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
 
 
-def _earlier(report: LogReport, place: LogPlace) -> str:
-    """Of which error before it something may be a consequence."""
-    known = [one.seen for one in report.warnings.values() if not is_bare(one) and not one.is_info]
+def _earlier(report: LogReport, place: LogPlace, name: str) -> str:
+    """Of which error before it something may be a consequence; an end also of a time-out."""
+    known = [
+        one.seen
+        for one in report.warnings.values()
+        if not one.is_info
+        and (not is_bare(one) or (name in _ENDS and getattr(_known(one), "name", "") not in _ENDS))
+    ]
     unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
     firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
     before = min((one for one in firsts if one.file == place.file and one < place), default=None)
@@ -73,6 +81,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     every = _host_count(report)
     groups: dict[str, list[LoggedWarning]] = {}
     for warning in report.warnings.values():
+        if warning.is_info and report.communicators and "retrying" in warning.text:
+            continue
         completion = IB_COMPLETION.search(warning.text)
         if completion:
             name = f"ib-completion {int(completion['status'])}"
@@ -85,9 +95,10 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
 
-    def place(name: str) -> int:
+    def place(name: str) -> tuple[bool, int]:
         known = known_names[name]
-        return known.place if known is not None and known.is_general else -1
+        is_general = known is not None and known.is_general
+        return name in _ENDS, known.place if known is not None and is_general else -1
 
     for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]
@@ -114,7 +125,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 subject,
                 seen,
                 f"{known.why}."
-                + (_earlier(report, together.places[0]) if known.is_general else ""),
+                + (_earlier(report, together.places[0], name) if known.is_general else ""),
                 known.change,
                 severity,
                 is_general=known.is_general,
@@ -248,9 +259,10 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
         "the network, if there are several hosts",
         f"Socket, {places(seen[0])}",
         "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
-        " that no InfiniBand, RoCE or EFA was found.",
+        " that no InfiniBand, RoCE or EFA was found, and an address of Docker's own bridge"
+        " (172.17.*) is not reached from there.",
         "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
-        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl; docker --network=host",
         "remark",
     )
 
@@ -337,6 +349,16 @@ def _plugins(report: LogReport) -> Iterator[Finding]:
             " clouds whose network needs it that means sockets.",
             "ldd on the file names what is missing; take the plug-in's version for this NCCL",
         )
+    for (kind, name), seen in report.nics.items():
+        if kind == "Libfabric" and name.startswith(("tcp", "sockets", "udp")):
+            yield log_finding(
+                "libfabric-sockets",
+                f"provider {name}",
+                places(seen),
+                "The plug-in for libfabric took its provider for sockets: it found no EFA,"
+                " Slingshot or InfiniBand, so that data goes by TCP and host memory.",
+                "fi_info -p efa (cxi, verbs) and the device in the container; unset FI_PROVIDER",
+            )
 
 
 def _interfaces(report: LogReport) -> Iterator[Finding]:

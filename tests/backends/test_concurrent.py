@@ -421,7 +421,7 @@ def test_all_copies_have_come_before_any_is_compared(
     """What went to host memory goes on to the next rank, which compares it."""
     log: list[Any] = []
     rank, case = copies(monkeypatch, way, log)
-    rank._wait((case, 1), 0.0)
+    rank._wait_for_copies((case, 1), 0.0)
     brought = (
         [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)]
         if way == "host"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
+from collbench.backends.blocking import GUARD, MARGIN_BYTES, stray, zones
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.kernel import backend
-from collbench.backends.library import GUARD, MARGIN_BYTES, stray, zones
 from collbench.cli import run
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, OpName

@@ -51,7 +51,8 @@ class Pair:
         loaded.runner.launch(loaded.programs[0], limit_s)
 
     def buffer(self, rank: int, which: str) -> np.ndarray:
-        return self.ranks[rank]._buffer(self.ranks[rank].loaded[self.plan.digest, True], 0, which)
+        source, target = self.ranks[rank].loaded[self.plan.digest, True].buffers.arrays(0)
+        return source if which == "in" else target
 
     @property
     def fifo(self) -> np.ndarray:

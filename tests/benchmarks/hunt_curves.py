@@ -144,12 +144,11 @@ def _one_slow_host(draws: int) -> None:
     print("| hosts | noise | rounds | 5 % | 10 % | 15 % | 30 % | 50 % | nothing is |")
     print("| ---: | ---: | ---: | --- | --- | --- | --- | --- | --- |")
     for hosts, noise, rounds in product(HOSTS, NOISES, ROUNDS):
-        cells = [
-            tally(one_slow_host(hosts, noise, share, rounds, draws)) for share in (*SLOWER, 0.0)
-        ]
-        shown = [f"{one.recall:.0%} ({one.false:.0%})" for one in cells[:-1]]
-        clean = f"{cells[-1].false:.0%}, {cells[-1].unknown:.0%} unknown"
-        print(f"| {hosts} | {noise:.0%} | {rounds} | {' | '.join(shown)} | {clean} |", flush=True)
+        shares = (*SLOWER, 0.0)
+        *cells, clean = (tally(one_slow_host(hosts, noise, one, rounds, draws)) for one in shares)
+        shown = [f"{one.recall:.0%} ({one.false:.0%})" for one in cells]
+        shown.append(f"{clean.false:.0%}, {clean.unknown:.0%} unknown")
+        print(f"| {hosts} | {noise:.0%} | {rounds} | {' | '.join(shown)} |", flush=True)
 
 
 def _two_quick_rounds(draws: int) -> None:
@@ -162,19 +161,13 @@ def _two_quick_rounds(draws: int) -> None:
 
 
 def _scenarios(draws: int) -> None:
-    print("\n| what is slow by 30 % | 5 hosts | 6 hosts | 8 hosts |")
-    print("| --- | --- | --- | --- |")
-    rows: dict[str, list[str]] = {}
     for hosts in (5, 6, 8):
         rng = np.random.default_rng(hosts)
         for name, factor, places in scenarios(hosts):
             cases = (drawn(rng, hosts, 0.03, 2, factor) for _ in range(draws))
             one = tally((analyse(samples, ranks), places) for ranks, samples in cases)
-            rows.setdefault(name, []).append(
-                f"{one.recall:.0%} ({one.false:.0%}), {one.unknown:.0%} unknown"
-            )
-    for name, shares in rows.items():
-        print(f"| {name} | {' | '.join(shares)} |")
+            shown = f"{one.recall:.0%} ({one.false:.0%}), {one.unknown:.0%} unknown"
+            print(f"{hosts} hosts, {name} by 30 %: {shown}")
 
 
 if __name__ == "__main__":

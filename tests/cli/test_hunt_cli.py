@@ -33,6 +33,12 @@ def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
     return code, out, err
 
 
+def judge(capfd: Capture, folder: Path, text: str, *args: str) -> tuple[int, str, str]:
+    """The same for a file with that text."""
+    (folder / "rates").write_text(text)
+    return invoke(capfd, "--from", str(folder / "rates"), *args)
+
+
 def _pairs(hosts: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(hosts) for b in range(hosts) if a != b]
 
@@ -70,15 +76,12 @@ def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
 
 
 def test_outputs_of_nccl_tests_on_pairs(capfd: Capture, tmp_path: Path) -> None:
-    file = tmp_path / "runs.txt"
-    file.write_text(
-        "".join(
-            NCCL_TESTS.format(a=f"n{a}", b=f"n{b}", gbs=20.0 if 3 in (a, b) else 40.0 + k / 10)
-            for k in range(3)
-            for a, b in _pairs(6)
-        )
+    text = "".join(
+        NCCL_TESTS.format(a=f"n{a}", b=f"n{b}", gbs=20.0 if 3 in (a, b) else 40.0 + k / 10)
+        for k in range(3)
+        for a, b in _pairs(6)
     )
-    code, out, _ = invoke(capfd, "--from", str(file))
+    code, out, _ = judge(capfd, tmp_path, text)
     assert code == 1
     assert "SLOW  host n3 as a host: slow by 2.0" in out
 
@@ -92,13 +95,10 @@ def test_rates_of_nccl_tests_may_have_exponents(tmp_path: Path) -> None:
 def test_a_run_of_nccl_tests_with_wrong_data_has_no_rate(capfd: Capture, tmp_path: Path) -> None:
     good = NCCL_TESTS.format(a="x", b="y", gbs=20)
     bad = good.replace("20  0", "20  7").replace("0 OK", "7 FAILED")
-    file = tmp_path / "runs.txt"
-    file.write_text(good + bad + good)
-    code, _, err = invoke(capfd, "--from", str(file))
+    code, _, err = judge(capfd, tmp_path, good + bad + good)
     assert code == 1
     assert "1 measurement failed, the first of ranks 0 and 1: wrong data" in err
-    file.write_text(bad)
-    code, _, err = invoke(capfd, "--from", str(file))
+    code, _, err = judge(capfd, tmp_path, bad)
     assert (code, "Error: no pair has a rate" in err) == (3, True)
 
 
@@ -124,28 +124,23 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     samples = [
         PairSample(a=3, b=0, gbs=1.5, mode="together", sharing=2, size_bytes=8),
         PairSample(a=0, b=1, gbs=2.5, is_both=True),
-        PairSample(a=1, b=2, gbs=None, reason="3 bytes came out wrong"),
+        PairSample(a=1, b=2, gbs=None, reason="3 bytes came out wrong", where="network"),
     ]
     file = tmp_path / "own.csv"
-    text = csv_line(COLUMNS) + "".join(sample_line(one, ranks) for one in samples)
-    file.write_text(text)
+    file.write_text(csv_line(COLUMNS) + "".join(sample_line(one, ranks) for one in samples))
     assert read([file]) == (ranks, samples)
 
 
 def test_a_clean_file_says_so(capfd: Capture, tmp_path: Path) -> None:
-    file = tmp_path / "clean.csv"
     rows = [f"n{a},n{b},{10 + k / 20}" for k in range(3) for a, b in _pairs(4)]
-    file.write_text("\n".join(["a,b,gbs", *rows]))
-    code, out, _ = invoke(capfd, "--from", str(file))
+    code, out, _ = judge(capfd, tmp_path, "\n".join(["a,b,gbs", *rows]))
     assert code == 0
     assert "Nothing is slow: " in out
 
 
 def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path: Path) -> None:
-    file = tmp_path / "few.csv"
     rows = [f"n{a},n{b},{1 if (a, b) == (0, 2) else 10}" for a, b in _pairs(4)]
-    file.write_text("\n".join(["a,b,gbs", *rows]))
-    code, out, _ = invoke(capfd, "--from", str(file))
+    code, out, _ = judge(capfd, tmp_path, "\n".join(["a,b,gbs", *rows]))
     assert code == 5
     assert out.count("UNKNOWN  ") == 1
     assert "but 1 pair is below 80 % of the median, the slowest n0 - n2." in " ".join(out.split())
@@ -154,9 +149,7 @@ def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path
 
 def _verdict(capfd: Capture, text: str, folder: Path, *args: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the document of some lines."""
-    file = folder / "lines.txt"
-    file.write_text(text)
-    code, out, _ = invoke(capfd, "--from", str(file), "--json", "-", *args)
+    code, out, _ = judge(capfd, folder, text, "--json", "-", *args)
     return code, result_of(out)
 
 
@@ -197,9 +190,7 @@ def test_a_host_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path
 def test_a_pair_that_was_given_in_both_orders_has_both_rates(
     capfd: Capture, tmp_path: Path
 ) -> None:
-    file = tmp_path / "ways.csv"
-    file.write_text("a,b,gbs\nn1,n2,24.1\nn2,n1,10\n")
-    _, out, _ = invoke(capfd, "--from", str(file))
+    _, out, _ = judge(capfd, tmp_path, "a,b,gbs\nn1,n2,24.1\nn2,n1,10\n")
     assert [line.split() for line in out.splitlines()[2:4]] == [
         ["n1", "X", "24.10"],
         ["n2", "10.00", "X"],
@@ -232,9 +223,7 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
 def test_broken_files_are_usage_errors(
     capfd: Capture, tmp_path: Path, text: str, match: str
 ) -> None:
-    file = tmp_path / "bad.csv"
-    file.write_text(text)
-    code, out, err = invoke(capfd, "--from", str(file))
+    code, out, err = judge(capfd, tmp_path, text)
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err

@@ -81,12 +81,7 @@ class Cluster:
         """Start a command on the head."""
         return subprocess.Popen(
             self.command(words),
-            env={
-                **os.environ,
-                "PATH": _path(),
-                "SLURM_CONF": str(RUN / "slurm.conf"),
-                **(env or {}),
-            },
+            env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,12 +98,7 @@ class Cluster:
         """Run a command on the head, or on a host. Raises TimeoutExpired."""
         return subprocess.run(
             self.command(words, host),
-            env={
-                **os.environ,
-                "PATH": _path(),
-                "SLURM_CONF": str(RUN / "slurm.conf"),
-                **(env or {}),
-            },
+            env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -191,7 +181,7 @@ def _name(host: int) -> str:
 
 def _enter(host: int) -> str:
     """What enters a host, in words of a shell."""
-    return f"nsenter -t $(cat {RUN}/{_name(host)}.pid) --net --uts --mount --pid --wdns=$PWD"
+    return f"nsenter -t $(cat {RUN}/{_name(host)}.pid) --net --uts --ipc --mount --pid --wdns=$PWD"
 
 
 def _sh(script: str) -> None:
@@ -236,7 +226,7 @@ def _make(
         called = _name(0) if has_one_name else name
         memory = "mount -t tmpfs -o size=2g none /dev/shm"
         command = f"hostname {called}; {memory}; slurmd -D -N {name} & wait"
-        enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--mount"]
+        enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--ipc", "--mount"]
         enter += ["--pid", "--fork", "--kill-child", "--mount-proc"]
         daemons.append(subprocess.Popen([*enter, "sh", "-c", command]))
     deadline = time.monotonic() + READY_S

@@ -1,4 +1,6 @@
-"""Commands on a real Slurm cluster of hosts that are namespaces of this machine (see lab.py)."""
+"""Commands on a real Slurm cluster of hosts that are namespaces of this machine (see lab.py), by
+srun, and by mpirun with what plays ssh.
+"""
 
 import re
 import signal
@@ -13,7 +15,7 @@ import pytest
 
 from collbench.core.record import read
 from tests.cluster.lab import Cluster, cluster, missing
-from tests.support.runs import ROOT, environment, needs_mpi
+from tests.support.runs import ROOT, environment, library, mpirun, needs_mpi
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -22,11 +24,18 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
+LAUNCHERS = ("srun", "mpirun")
 SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
 COLLBENCH = (sys.executable, "-m", "collbench")
 SHORT = split("sweep --op allreduce --backend cpu --algo ring --sizes 1K --repeats 1 --iters 2")
 LONG = split("sweep --op allreduce --backend cpu --algo ring --hot -b 1M -e 2M -i 8K --iters 20")
 NAMES = ["h1", "h2", "h3", "h4"]
+# options of ssh, a host, and the words of a command
+SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+exec nsenter -t $(cat /run/$host.pid) --net --uts --ipc --mount --pid --wdns=$PWD sh -c "$*"
+"""
 # lines of Slurm, UCX and MPI that say that something is not as it should be
 COMPLAINTS = re.compile(r"pmi2|UCX +(WARN|ERROR)|error stack")
 
@@ -41,9 +50,22 @@ def environment_of(folder: Path) -> dict[str, str]:
     return environment({"XDG_STATE_HOME": str(folder / "state")})
 
 
-@pytest.mark.parametrize("start", range(3))
-def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, start: int) -> None:
-    words = [*SRUN, *COLLBENCH, *SHORT, "--csv", str(tmp_path / "rows.csv")]
+def four_ranks(folder: Path, launcher: str) -> list[str]:
+    """What starts a rank on every host."""
+    if launcher == "srun":
+        return SRUN
+    ssh = folder / "ssh"
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
+    is_mpich = library() == "MPICH"
+    by = "-launcher ssh -launcher-exec {} -hosts" if is_mpich else "--mca plm_rsh_agent {} --host"
+    return [mpirun() or "mpirun", *by.format(ssh).split(), ",".join(NAMES), "-n", "4"]
+
+
+@pytest.mark.parametrize("launcher", ["srun", *LAUNCHERS, *LAUNCHERS])
+def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, launcher: str) -> None:
+    words = [*four_ranks(tmp_path, launcher), *COLLBENCH, *SHORT]
+    words += ["--csv", str(tmp_path / "rows.csv")]
     done = lab.run(*words, env=environment_of(tmp_path))
     assert done.returncode == 0, done.stderr
     assert not COMPLAINTS.search(done.stderr), done.stderr
@@ -52,11 +74,23 @@ def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, start: int) -> 
     assert not lab.left()
 
 
-def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_check_judges_what_it_can(lab: Cluster, tmp_path: Path, launcher: str) -> None:
+    words = [*four_ranks(tmp_path, launcher), *COLLBENCH, "check", "--backend", "cpu"]
+    done = lab.run(*words, env=environment_of(tmp_path), timeout_s=300)
+    assert done.returncode in (0, 1, 5), done.stderr  # other tests run beside it
+    assert "of 28 lines judged" in done.stdout, done.stdout
+    assert not COMPLAINTS.search(done.stderr), done.stderr
+    assert not lab.left()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path, launcher: str) -> None:
     for host in range(4):
         lab.shape(host, f"tbf rate {300 if host == 2 else 800}mbit burst 256k latency 50ms")
     try:
-        done = lab.run(*SRUN, *COLLBENCH, "hunt", env=environment_of(tmp_path), timeout_s=300)
+        words = [*four_ranks(tmp_path, launcher), *COLLBENCH, "hunt"]
+        done = lab.run(*words, env=environment_of(tmp_path), timeout_s=300)
     finally:
         for host in range(4):
             lab.shape(host)

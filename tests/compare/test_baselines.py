@@ -239,25 +239,28 @@ def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "slower than a100x8-published by more than 5%" in told.err
 
 
+@pytest.mark.parametrize(
+    ("slower", "rows", "limit", "said"),
+    [
+        # single repeats, which differ from run to run by more than the gate allows
+        (1.005, slice(None), "1%", "cannot judge: no interval is narrow enough for 1%"),
+        # one size among many is no proof
+        (1.15, slice(3, 4), "10%", "not judged: 1 sizes are over 10% slower"),
+    ],
+)
 def test_a_gate_that_cannot_judge_is_no_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    slower: float,
+    rows: slice,
+    limit: str,
+    said: str,
 ) -> None:
-    """Single repeats, which differ from run to run by more than the gate allows."""
-    frame = load(catalog.results()["a100x8-published"]).frame
-    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.005)
-    assert run(["compare", str(file), "--against", "--fail-below", "1%"]) == 5
-    assert "cannot judge: no interval is narrow enough for 1%" in capsys.readouterr().err
-
-
-def test_a_gate_says_what_it_does_not_judge(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame = load(catalog.results()["a100x8-published"]).frame
-    rates = frame["busbw_gbs"].to_numpy().copy()
-    rates[3] /= 1.15  # one size among many is no proof
+    rates = load(catalog.results()["a100x8-published"]).frame["busbw_gbs"].to_numpy().copy()
+    rates[rows] /= slower
     file = published(tmp_path, "a100x8-published", busbw_gbs=rates)
-    assert run(["compare", str(file), "--against", "--fail-below", "10%"]) == 5
-    assert "not judged: 1 sizes are over 10% slower" in capsys.readouterr().err
+    assert run(["compare", str(file), "--against", "--fail-below", limit]) == 5
+    assert said in capsys.readouterr().err
 
 
 def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:

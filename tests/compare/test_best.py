@@ -253,70 +253,26 @@ def test_some_noise_is_not_said_first() -> None:
     assert text_of(given).startswith("3 rows")
 
 
-Claims = dict[tuple[str, str, str], str]  # (workload, knob, size) -> values of the leaders
-
-
-def table_claims(text: str) -> Claims:
-    """The leaders' values of both knobs, as the tables of a report name them."""
-    found: Claims = {}
-    for block in text.partition("\nBest of each size")[2].split("\n\n")[1:]:
-        title, _, *rows = block.splitlines()
-        size = ""
-        names: dict[str, str] = {}
-        for line in rows:
-            size = line[:6].strip() or size
-            part = re.split(r" {2,}", line[8:])[0]
-            if not line[8:].startswith(" "):
-                names[size] = f"{names[size]} {part}" if size in names else part
-        for size, name in names.items():
-            words = [one.split(" ") for one in name.split(" = ")]
-            for place, knob in enumerate(("algorithm", "protocol")):
-                values = [v for one in words for v in one[min(place, len(one) - 1)].split("/")]
-                is_told = not name.endswith(" ?")
-                found[title, knob, size] = (
-                    "/".join(dict.fromkeys(values)) if is_told else "cannot tell"
-                )
-    return found
-
-
-def crossover_claims(text: str, sizes: dict[str, list[str]]) -> Claims:
-    """The values of both knobs at every size, as the lines of crossovers give them."""
-    found: Claims = {}
-    for block in text.partition("\nBest of each size")[0].split("\n\n"):
-        title, *lines = block.splitlines()
-        joined = re.sub(r"\n {4,}", " ", "\n".join(lines))
-        for knob, words in re.findall(r"^  (algorithm|protocol) +(.*)$", joined, re.MULTILINE):
-            every = sizes[title]
-            for part in words.split(", "):
-                match = re.fullmatch(r"(.+?) (at all sizes|to \S+|from \S+|\S+)", part)
-                assert match is not None
-                where = match[2]
-                first, _, last = where.rpartition(" ")[2].partition("-")
-                if where.startswith("from "):
-                    last = every[-1]
-                elif where.startswith("to "):
-                    first, last = every[0], first
-                elif where == "at all sizes":
-                    first, last = every[0], every[-1]
-                for size in every[every.index(first) : every.index(last or first) + 1]:
-                    found[title, knob, size] = match[1]
-    return found
-
-
-@pytest.mark.parametrize("columns", [80, 160])
 @pytest.mark.parametrize("name", catalog.results())
-def test_crossovers_and_table_of_a_shipped_file_agree(name: str, columns: int) -> None:
-    text = text_of(load(catalog.results()[name]).records, columns)
-    table = table_claims(text)
-    sizes: dict[str, list[str]] = {}
-    for title, knob, size in table:
-        if knob == "algorithm":
-            sizes.setdefault(title, []).append(size)
-    crossovers = crossover_claims(text, sizes)
-    assert {key: table[key] for key in crossovers} == crossovers
-    if name == "h200x4":  # the others have one algorithm a row
-        knobs = {(title, knob) for title, knob, _ in crossovers}
-        assert ("reduce, 4 ranks", "algorithm") in knobs and len(knobs) >= 9
+def test_crossovers_and_best_of_a_shipped_file_agree(name: str) -> None:
+    found = summarise(load(catalog.results()[name]).records)
+    crossovers = 0
+    for sizes in found.best.values():
+        for knob in ("algo", "proto"):
+            told = spans(sizes, knob)
+            crossovers += len(told) > 1
+            led = {
+                size: getattr(best.row, knob) or "auto" if best.is_certain else None
+                for size, best in sizes.items()
+            }
+            for span in told:
+                here = {led[size] for size in sizes if span.first_bytes <= size <= span.last_bytes}
+                assert here == {span.value}
+            assert not told or (told[0].first_bytes, told[-1].last_bytes) == (
+                min(sizes),
+                max(sizes),
+            )
+    assert crossovers >= 9 or name != "h200x4"  # the others have one algorithm a row
 
 
 def plain(found: Summary) -> dict[tuple[str, int], tuple[Certainty, list[tuple[str, str]]]]:

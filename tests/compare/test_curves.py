@@ -19,9 +19,7 @@ from collbench.compare.plots.lines import (
     ratios,
     shown,
 )
-from collbench.core import record
 from collbench.core.sparkline import BLOCKS, sparkline
-from tests.support import frames
 from tests.support.frames import records, row
 
 
@@ -136,17 +134,6 @@ def test_knobs_in_bytes_are_told_as_sizes_and_in_their_order() -> None:
     given = records(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
     [one] = heat_maps(summarise(given))
     assert (one.knob, one.values) == ("buffer", ("64K", "512K", "4M"))
-
-
-def test_the_shipped_sweep_has_every_operation_with_a_peer() -> None:
-    found = curves(record.read(frames.H200))
-    assert len({curve.group for curve in found}) == 9
-    assert {curve.group for curve in found if curve.is_peer} == {curve.group for curve in found}
-    for best in envelope(found):
-        own = [curve for curve in found if curve.group == best.group and not curve.is_peer]
-        assert {point.bytes for point in best.points} == {
-            point.bytes for curve in own for point in curve.points
-        }
 
 
 def test_few_configurations_have_a_colour_each_and_of_many_the_best() -> None:

@@ -48,7 +48,7 @@ def test_a_shift_of_eight_scales_is_found_where_it_is(kind: str) -> None:
     noise[:20, 7:] += 8
     known = over(10 * np.exp(SCALE * noise))
     assert known is not None
-    found = [one for one in known.changed if one.size_bytes < 8 << 20]
+    found = [one for one in known.changed if one.point["size_bytes"] < 8 << 20]
     assert len(found) >= 17
     assert sum(7 in one.changes for one in found) >= 17
     worst = max(known.events, key=lambda event: event.slower)

@@ -256,7 +256,7 @@ TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in 
 
 
 @settings(
-    max_examples=600,
+    max_examples=120,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -274,7 +274,7 @@ def test_mangled_files_give_a_table_or_a_usage_error(text: str, seed: int, tmp_p
 
 
 @settings(
-    max_examples=200,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -62,7 +62,7 @@ def test_json_without_check_with_nan_and_wrong(tmp_path: Path) -> None:
     [
         ({"results": []}, "'results' is empty"),
         ({"results": 3}, "has no list 'results'"),
-        ({"args": ["./hypercube_perf"]}, "names no collective"),
+        ({"args": ["./hypercube_perf"]}, "is no collective of ours"),
         ({"results": [{"size": "8"}]}, "result 1: size, count or type"),
         ({"results": [None]}, "result 1"),
         (

@@ -93,7 +93,7 @@ def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Running device_local_copy.\n", "line 2: no row: the output ends before a matrix"),
+        ("Running device_local_copy.\n", "no row: the output ends before a matrix, in line 2"),
         (
             "Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n  0\n 0 9.00\n",
             "not comparable: device_local_copy, 1 values left out",

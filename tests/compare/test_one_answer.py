@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from collbench.cli import run
+from collbench.compare.bands import peer_gaps
 from collbench.compare.best import summarise
-from collbench.compare.gaps import peer_gaps
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.collectives import OPS

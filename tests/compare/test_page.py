@@ -427,16 +427,17 @@ def test_the_same_file_gives_the_same_page(h200: str) -> None:
 def test_usage_and_files_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["compare", str(H200), "--html", str(tmp_path)]) == 2
+    small = str(EXAMPLES / "first-run.csv")
+    assert run(["compare", small, "--html", str(tmp_path)]) == 2
     assert "is a directory" in capsys.readouterr().err
-    assert run(["compare", str(H200), "--html", str(tmp_path / "no" / "x.html")]) == 3
+    assert run(["compare", small, "--html", str(tmp_path / "no" / "x.html")]) == 3
     assert "give another file with --html" in capsys.readouterr().err
-    assert run(["compare", str(H200), "--html", "x.html", "--bands"]) == 2
+    assert run(["compare", small, "--html", "x.html", "--bands"]) == 2
     assert "--html stands alone" in capsys.readouterr().err
     files = [str(file) for file in catalog.results().values()]
-    assert run(["compare", *files, "--html", "x.html"]) == 2
+    assert run(["compare", *files[:3], "--html", "x.html"]) == 2
     assert "two files at most" in capsys.readouterr().err
     # unlike machines, without --force
     assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2
-    assert run(["compare", str(H200), "--html", "-"]) == 0
+    assert run(["compare", small, "--html", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")

@@ -22,7 +22,7 @@ def frames() -> dict[str, pd.DataFrame]:
     return {name: read(catalog.results()[name]) for name in FILES}
 
 
-@pytest.mark.parametrize(("file", "group", "percent"), tiered(CASES, CASES[2::9]))
+@pytest.mark.parametrize(("file", "group", "percent"), tiered(CASES, CASES[2::18]))
 def test_a_slower_group_is_found_and_nothing_else_is_named(
     frames: dict[str, pd.DataFrame], file: str, group: str, percent: int
 ) -> None:

@@ -105,7 +105,7 @@ def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
     given = records(*rows)
     assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
     both = pairs(given, given)
-    assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1600
+    assert pixels(draw_pairs(both, "a heading", "png"))[0] == 1600
 
 
 def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,40 +134,42 @@ def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) ->
     assert pixels(two.read_bytes())[0] == 1600
 
 
-@pytest.mark.parametrize("name", ["results.pdf", "results", "png", ".svg"])
-def test_other_endings_are_refused_and_the_known_ones_named(
-    capfd: Capture, tmp_path: Path, name: str
+@pytest.mark.parametrize(
+    ("files", "target", "known", "why"),
+    [
+        ([H200], "results.pdf", 2, "png and svg"),
+        ([H200], "results", 2, "png and svg"),
+        ([H200], ".svg", 2, "png and svg"),
+        # found before the files are read
+        (["missing.csv"], "none/x.png", 3, "cannot write"),
+        (["missing.csv"], "dir.png", 2, "is a directory"),
+        (["missing.csv"], "x.png", 2, "missing.csv"),
+        ([H200, H200, H200], "x.png", 2, "one file or two"),
+        ([H200, "--bands"], "x.png", 2, "--plot"),
+        (["waived.csv"], "x.png", 2, "nothing to draw"),
+    ],
+)
+def test_refusals_leave_no_picture_and_an_old_one_as_it_was(
+    capfd: Capture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: list[str],
+    target: str,
+    known: int,
+    why: str,
 ) -> None:
-    code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / name))
-    assert (code, out) == (2, "")
-    assert "png and svg" in err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_cannot_be_written_is_found_before_the_files_are_read(
-    capfd: Capture, tmp_path: Path
-) -> None:
-    folder = tmp_path / "dir.png"
-    folder.mkdir()
-    for target, known, why in (
-        (tmp_path / "none" / "x.png", 3, "cannot write"),
-        (folder, 2, "is a directory"),
-    ):
-        code, out, err = invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))
-        assert (code, out) == (known, "")
-        assert why in err
-        assert "missing.csv" not in err
-
-
-def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(
-    capfd: Capture, tmp_path: Path
-) -> None:
-    target = tmp_path / "x.png"
-    assert invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))[0] == 2
-    assert not target.exists()
-    target.write_bytes(b"old")
-    assert invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))[0] == 2
-    assert target.read_bytes() == b"old"
+    monkeypatch.chdir(tmp_path)
+    Path("dir.png").mkdir()
+    lines = frames.H200.read_text().splitlines(keepends=True)
+    Path("waived.csv").write_text(lines[0] + "".join(one for one in lines if ",waived," in one))
+    code, _out, err = invoke(capfd, *files, "--plot", target)
+    assert code == known
+    assert why in err and ("missing.csv" in err) == (why == "missing.csv")
+    assert not Path(target).is_file()
+    if target == "x.png":
+        Path(target).write_bytes(b"old")
+        assert invoke(capfd, *files, "--plot", target)[0] == 2
+        assert Path(target).read_bytes() == b"old"
 
 
 def test_without_matplotlib_the_install_line_is_told(
@@ -177,28 +179,6 @@ def test_without_matplotlib_the_install_line_is_told(
     code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
     assert (code, out) == (3, "")
     assert "pip install 'collbench[report]'" in err
-
-
-def test_three_files_and_other_answers_are_refused(capfd: Capture, tmp_path: Path) -> None:
-    target = str(tmp_path / "x.png")
-    assert invoke(capfd, H200, H200, H200, "--plot", target)[0] == 2
-    assert invoke(capfd, H200, "--bands", "--plot", target)[0] == 2
-
-
-def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> None:
-    waived = tmp_path / "waived.csv"
-    waived.write_text(
-        "\n".join(
-            line
-            for line in frames.H200.read_text().splitlines()
-            if line.startswith("op,") or ",waived," in line
-        )
-        + "\n"
-    )
-    code, _, err = invoke(capfd, str(waived), "--plot", str(tmp_path / "x.png"))
-    assert code == 2
-    assert "nothing to draw" in err
-    assert not (tmp_path / "x.png").exists()
 
 
 @pytest.mark.parametrize("bars", [BLOCKS, ASCII])

@@ -88,16 +88,6 @@ def test_a_bus_bandwidth_with_another_digit_is_left_out(tmp_path: Path) -> None:
     assert set(loaded.frame["ranks"]) == {8}
 
 
-def test_sizes_of_one_block_are_read_as_such(tmp_path: Path) -> None:
-    text = _text("allgather")
-    for row in range(len(ROWS)):
-        text = text.replace(f"{8 * 1048576 << row:12}  {262144 << row:12}", f"{1048576 << row} 1")
-    text = re.sub(r"(?m)^(\d+) 1  ", lambda row: f"{row[1]:>12} {int(row[1]) // 4}  ", text)
-    loaded = load(written(tmp_path, text))
-    assert list(loaded.frame["size_bytes"][::2]) == [8 * 1048576 << row for row in range(4)]
-    assert any("sizes are read as those of one rank's block" in text for text in loaded.remarks)
-
-
 def test_rates_in_another_unit(tmp_path: Path) -> None:
     text = re.sub(
         r"(\d+\.\d\d)  +(\d+\.\d\d)(  +(?:0|N/A))",

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
+from collbench.core.pairwise import Mode, PairSample, PairWorld, Where, world_of
 from collbench.doctor.hunt import read
 from collbench.doctor.hunt.places import Place
-from collbench.doctor.hunt.rounds import Round, packed, planned, quick, rounds, squares
+from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
 from collbench.doctor.tables.hunt import matrix
@@ -203,19 +203,23 @@ def test_pairs_that_differ_without_a_pattern_are_not_named() -> None:
         assert len(result.unexplained) == 3
 
 
-def _analysed(
-    ranks: PairWorld, rate: dict[tuple[int, int], float], mode: Mode = "alone"
-) -> Analysis:
-    """Of rates that twelve repeats agree on; 10 GB/s where none is given."""
-    pairs = [(a, b) for turn in rounds(ranks.n) for pair in turn for a, b in (pair, pair[::-1])]
-    return analyse(
-        [
-            PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200), mode=mode)
-            for a, b in pairs
-            for k in range(12)
-        ],
-        ranks,
-    )
+def _both_ways(turns: Sequence[Round]) -> list[Pair]:
+    return [way for turn in turns for pair in turn for way in (pair, pair[::-1])]
+
+
+def _repeated(
+    pairs: Sequence[Pair], rate: dict[Pair, float], repeats: int, gbs: float = 10.0, **more: Any
+) -> list[PairSample]:
+    """Samples of rates that repeats agree on; gbs where none is given."""
+    return [
+        PairSample(a=a, b=b, gbs=rate.get((a, b), gbs) * (1 + k / 200), **more)
+        for a, b in pairs
+        for k in range(repeats)
+    ]
+
+
+def _analysed(ranks: PairWorld, rate: dict[Pair, float]) -> Analysis:
+    return analyse(_repeated(_both_ways(rounds(ranks.n)), rate, 12), ranks)
 
 
 def test_two_hosts_cannot_tell_sending_from_receiving() -> None:
@@ -231,13 +235,8 @@ def test_two_hosts_cannot_tell_sending_from_receiving() -> None:
 
 def test_what_was_not_measured_is_named() -> None:
     ranks = world(6)
-    samples = [
-        PairSample(a=a, b=b, gbs=(4.0 if a == 0 else 10.0) * (1 + k / 200))
-        for turn in quick(6)
-        for pair in turn
-        for a, b in (pair, pair[::-1])
-        for k in range(6)
-    ]
+    pairs = _both_ways(quick(6))
+    samples = _repeated(pairs, {(a, b): 4.0 for a, b in pairs if a == 0}, 6)
     (verdict,) = analyse(samples, ranks).verdicts
     assert verdict.place == Place("host", (0,), "out")
     assert (verdict.effect.slow, verdict.effect.of) == (2, 2)
@@ -268,13 +267,8 @@ def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
 
 
 def _samples(ranks: PairWorld, mode: Mode, gbs: float, sharing: int = 1) -> list[PairSample]:
-    return [
-        PairSample(a=a, b=b, gbs=gbs * (1 + k / 200), mode=mode, sharing=sharing)
-        for turn in rounds(ranks.n)
-        for pair in turn
-        for a, b in (pair, pair[::-1])
-        for k in range(3)
-    ]
+    pairs = _both_ways(rounds(ranks.n))
+    return _repeated(pairs, {}, 3, gbs, mode=mode, sharing=sharing)
 
 
 def test_many_ranks_are_summarised_by_host() -> None:
@@ -323,6 +317,29 @@ def test_squares_follow_two_quick_rounds_of_many_hosts(place: Place) -> None:
     assert len(search.samples) < 3 * 2 * (2 * 32 + 20)
     _, only_quick = Cluster(ranks, [(place, 1.6)]).search(choice="quick")
     assert only_quick.verdicts[0].missing
+
+
+@pytest.mark.parametrize(
+    ("where", "rails", "place"),
+    [
+        ("network", False, Place("host", (2,), "out")),
+        ("network", True, Place("rank", (9,), "in")),
+        ("inside", False, Place("rank", (9,))),
+        ("inside", False, Place("pair", (8, 11))),
+    ],
+)
+def test_only_pairs_that_are_asked_for_are_measured(
+    where: Where, rails: bool, place: Place
+) -> None:
+    """Of the network one rank of a host is enough, until the slow one is to be told from it."""
+    ranks = world(16, 4)
+    search, analysis = Cluster(ranks, [(place, 1.6)]).search(where=where, rails=rails)
+    inside = {ranks.hosts[one.a] == ranks.hosts[one.b] for one in search.samples}
+    assert inside == {where == "inside"}
+    senders = {one.a for one in search.samples}
+    assert len(senders) <= (64 if where == "inside" or rails else 16 + 3)
+    (verdict,) = analysis.verdicts
+    assert (verdict.place, verdict.is_certain, verdict.missing) == (place, True, ())
 
 
 def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
@@ -455,12 +472,7 @@ def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> No
 def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
     ranks = world(2, 4)
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b and a // 4 == b // 4]
-    rate = {(0, 1): 5.0, (1, 0): 5.0}
-    samples = [
-        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200))
-        for a, b in pairs
-        for k in range(3)
-    ]
+    samples = _repeated(pairs, {(0, 1): 5.0, (1, 0): 5.0}, 3)
     (verdict,) = analyse(samples, ranks).verdicts
     assert (verdict.place, verdict.is_inside) == (Place("pair", (0, 1)), True)
 
@@ -468,12 +480,7 @@ def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
 def test_rails_may_have_any_numbers() -> None:
     ranks = PairWorld(tuple(f"h{rank // 2}" for rank in range(10)), (3, 700) * 5)
     pairs = [pair for turn in planned(ranks, "all", rails=True) for pair in turn]
-    rate = {(a, b): 5.0 for a, b in pairs if a % 2}
-    samples = [
-        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200), is_both=True)
-        for a, b in pairs
-        for k in range(6)
-    ]
+    samples = _repeated(pairs, {(a, b): 5.0 for a, b in pairs if a % 2}, 6, is_both=True)
     (verdict,) = analyse(samples, ranks).verdicts
     assert verdict.place == Place("rail", (700,))
 

@@ -204,7 +204,40 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("arm-smmu 5000.iommu: Unhandled context fault: fsr=0x402", "iommu-fault", "fault"),
         ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", "host-hangs", "risk"),
         ("ice 0000:01:00.0: PF reset failed", "nic-kernel", "risk"),
-        ("mlx5_core 0000:8a:00.0: poll_health:739: device's health compromised", "nic-kernel",
+        ("mlx5_core 0000:8a:00.0: poll_health:739: device's health compromised", "nic-firmware",
+         "fault"),
+        # causes that one row had together
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver-versions", "fault"),
+        ("Failed to initialize NVML: Unknown Error", "gpu-cgroup", "fault"),
+        ("RuntimeError: No CUDA GPUs are available", "no-gpu", "fault"),
+        ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update"
+         " your driver", "driver-old", "fault"),
+        ("OSError: [Errno 98] Address already in use", "port-taken", "fault"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-memory-error",
+         "fault"),
+        ("2020/08/10 19:09:42 XidCriticalError: Xid=79 on Device=GPU-75-ee, the device will go"
+         " unhealthy.", "xid", "fault"),
+        (HEAD + "NCCL WARN Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : ",
+         "no-driver-library", "fault"),
+        (HEAD + "NCCL INFO Call to connect returned Connection refused, retrying", "connect",
+         "risk"),
+        ("E0331 12:03:04 rdma_endpoint.cpp:385] Failed to modify QP to RTR, check mtu, gid:"
+         " Connection timed out [110]", "qp-path", "fault"),
+        ("a.cpp:623: enable_queue_pair(): ibv_modify_qp: Invalid argument", "qp-path", "fault"),
+        ("No IB devices found", "no-adapter", "fault"),
+        ("slurmstepd: error: mpi/pmi2: invalid PMI1 init command: `error'", "mpi-start", "fault"),
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+         "host-memory-killed", "fault"),
+        ("[1.2] [n1:1:0] ib_mlx5_dv.c:430 UCX  ERROR mlx5dv_devx_obj_create(QP) failed on mlx5_0:"
+         " Remote I/O error", "ucx-adapter", "fault"),
+        ("[n1:7:0:7] ib_mlx5_log.c:177  Remote operation error on mlx5_0:1/IB (synd 0x14)",
+         "ucx-refused", "fault"),
+        ("mlx5: n1: got completion with error:", "ib-dump", "fault"),
+        (" 1 0x0000000000122927 rasMsgHandlePeersUpdate()", "ras-crash", "fault"),
+        ("link mlx5_7/1 lid 3 sm_lid 1 lmc 0 state DOWN physical_state POLLING",
+         "port-down", "risk"),
+        ("mlx5_3 port 1 ==> enp23s0f1 (Down)", "port-down", "risk"),
+        (HEAD + "NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)", "libfabric-sockets",
          "risk"),
         ("nvidia-fabricmanager: Detected 7 NVIDIA NVSwitch; 1 errors", "fabric-manager", "fault"),
         ("nvidia-fabricmanager: fabric manager is not running", "fabric-manager", "fault"),
@@ -253,6 +286,22 @@ def test_hosts_that_take_different_networks() -> None:
     text = "\n".join(line.format(host=host, name=name) for host, name in (("a", "IB"), ("b", "X")))
     assert severities(text) == {"hosts-differ": "fault"}
     assert severities(text + "\n" + line.format(host="a", name="X")) == {}
+
+
+def test_how_a_process_ended_comes_behind_the_time_out_before_it() -> None:
+    watchdog = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=X)"
+    found = findings_of(f"{watchdog}\nsrun: error: n3: tasks 8-15: Exited with exit code 1")
+    assert [one.check for one in found][:2] == ["timeout", "rank-exited"]
+    assert "may follow from it" in found[1].why
+
+
+def test_who_ran_out_of_memory() -> None:
+    lines = (
+        "n17 kernel: [1.2] Out of memory: Killed process 43 (python) total-vm:1kB",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=191.batch cgroup.",
+    )
+    subjects = [findings_of(line)[0].subject for line in lines]
+    assert subjects == ["process 43 (python), host n17", "step 191.batch"]
 
 
 def test_what_nobody_understands_and_names_an_error_is_told() -> None:

@@ -353,13 +353,13 @@ def mangled(text: str, seed: int) -> str:
     return text
 
 
-@settings(max_examples=600)
+@settings(max_examples=120)
 @given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
 def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
     is_clean(mangled(SAMPLES[which], seed))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     text=st.text(max_size=200),
     before=st.sampled_from(
@@ -377,7 +377,7 @@ def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
 
 
 @needs_real
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
     files = [file for file in real_files() if REAL in file.parents]

@@ -12,6 +12,7 @@ from tests.support.runs import Run
 from tests.support.tiers import tiered
 from tests.support.two_hosts import two_hosts
 
+HUNT = [sys.executable, "-m", "collbench", "hunt", "--json", "-", "--size"]
 BUSY = 2.0  # times as slow as the others: a rank on cores that other tests have
 
 
@@ -30,6 +31,7 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
             ((1, 1, 1, 1), True, ()),
             ((1, 1, 1, 1), False, ("--together",)),
             ((2, 2, 2, 2), True, ("--alone", "--rails")),
+            ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
             ((1, 1, 1), True, ("--alone", "--budget", "2")),
         ],
         [],
@@ -42,8 +44,7 @@ def test_a_slow_link_names_its_host_and_direction(
         for host in range(len(ranks)):
             rate = "60mbit" if host == 1 else "200mbit"
             hosts.slow(host, rate, is_sending=is_sending)
-        command = [sys.executable, "-m", "collbench", "hunt", "--size", "128K", *more]
-        with Run(tmp_path, hosts.command(ranks, [*command, "--json", "-"])) as run:
+        with Run(tmp_path, hosts.command(ranks, [*HUNT, "128K", *more])) as run:
             assert run.finish() == 1, run.stderr
             result = result_of(run.stdout)
             verdict = result["verdicts"][0]
@@ -58,8 +59,7 @@ def test_equal_hosts_are_clean(tmp_path: Path) -> None:
     with two_hosts(tmp_path, 4) as hosts:
         for host in range(4):
             hosts.slow(host, "1gbit", is_sending=True)
-        command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
-        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
+        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*HUNT, "256K", "--alone"])) as run:
             run.finish()
             assert _worst(result_of(run.stdout)["verdicts"]) < BUSY, run.stderr
 
@@ -70,8 +70,7 @@ def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
         hosts.slow_path(1, 2, "200mbit", "1gbit")
         for host in (0, 2, 3):
             hosts.slow(host, "1gbit", is_sending=True)
-        command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
-        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
+        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*HUNT, "256K", "--alone"])) as run:
             assert run.finish() == 1, run.stderr
             verdict, *others = result_of(run.stdout)["verdicts"]
             named = verdict["kind"], verdict["key"], verdict["flow"]
@@ -79,7 +78,7 @@ def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
             assert _worst(others) < BUSY, run.stderr
 
 
-BLAME = [sys.executable, "-m", "collbench", "hunt", "--blame", "--size", "256K", "--json", "-"]
+BLAME = [*HUNT, "256K", "--blame"]
 
 
 @pytest.mark.exhaustive

@@ -15,11 +15,12 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 from collbench.backends.base import Batch, GpuOptions
+from collbench.backends.blocking import HostBuffers
 from collbench.backends.cpu import together
 from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
-from collbench.backends.library import HostBuffers, LibraryRank
+from collbench.backends.library import LibraryRank
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Problem
 from collbench.core.pattern import bits
@@ -82,9 +83,7 @@ def on_cpu(kind: PlantKind, method: Callable[..., RankTiming]) -> Callable[..., 
             else [(rank, rank.loaded[keys, hot])]
         )
         outputs = {
-            id(programs): _output(
-                loaded.plan.problem, part.rank, part._buffer(loaded, number, "out")
-            )
+            id(programs): _output(loaded.plan.problem, part.rank, loaded.buffers.arrays(number)[1])
             for part, loaded in parts
             for number, programs in enumerate(loaded.programs)
         }
@@ -171,7 +170,7 @@ def plant(kind: PlantKind, *names: str) -> ExitStack:
         (timing, on_gpu),
     ):
         for name in names:
-            if name in vars(owner):
+            if hasattr(owner, name):
                 planted = wrap(kind, getattr(owner, name))
                 stack.enter_context(patch.object(owner, name, planted))
     return stack

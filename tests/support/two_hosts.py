@@ -35,31 +35,11 @@ class TwoHosts:
     def command(self, ranks: Sequence[int], command: Sequence[str]) -> list[str]:
         """That command with so many ranks on each host; the launcher runs on the first."""
         hosts = ",".join(f"{_address(k, 1)}:{count}" for k, count in enumerate(ranks))
-        return [
-            str(self.enter),
-            _address(0, 1),
-            mpirun() or "mpirun",
-            "-launcher",
-            "ssh",
-            "-launcher-exec",
-            str(self.enter),
-            "-localhost",
-            _address(0, 1),
-            "-hosts",
-            hosts,
-            "-genv",
-            "MPIR_CVAR_CH4_NETMOD",
-            "ofi",
-            "-genv",
-            "FI_PROVIDER",
-            "tcp",
-            "-genv",
-            "FI_TCP_IFACE",
-            "data0",
-            "-n",
-            str(sum(ranks)),
-            *command,
-        ]
+        first, launcher = _address(0, 1), ["-launcher", "ssh", "-launcher-exec", str(self.enter)]
+        variables = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "data0"}
+        words = [word for pair in variables.items() for word in ("-genv", *pair)]
+        words += ["-localhost", first, "-hosts", hosts, "-n", str(sum(ranks))]
+        return [str(self.enter), first, mpirun() or "mpirun", *launcher, *words, *command]
 
     def cut(self, host: int, cables: Sequence[str]) -> None:
         """Take links of a host down."""
@@ -73,12 +53,19 @@ class TwoHosts:
 
     def slow_path(self, host: int, to: int, rate: str, others: str) -> None:
         """Slow what a host sends to another, and less what it sends to all others."""
-        name = self.names[host]
-        _tc(name, "qdisc add dev data0 root handle 1: htb default 1")
-        for number, limit in ((1, others), (3, rate)):
-            _tc(name, f"class add dev data0 parent 1: classid 1:{number} htb rate {limit}")
-        peer = f"match ip dst {_address(to, 0)}/32"
-        _tc(name, f"filter add dev data0 protocol ip parent 1: prio 1 u32 {peer} flowid 1:3")
+        for command in slow_path("data0", _address(to, 0), rate, others):
+            _tc(self.names[host], command)
+
+
+def slow_path(link: str, address: str, rate: str, others: str) -> Iterator[str]:
+    """Commands of tc that slow what a link sends to an address, and less what it sends to all
+    others.
+    """
+    yield f"qdisc add dev {link} root handle 1: htb default 1"
+    for number, limit in ((1, others), (3, rate)):
+        yield f"class add dev {link} parent 1: classid 1:{number} htb rate {limit}"
+    peer = f"u32 match ip dst {address}/32"
+    yield f"filter add dev {link} protocol ip parent 1: prio 1 {peer} flowid 1:3"
 
 
 def _tc(name: str, command: str) -> None:

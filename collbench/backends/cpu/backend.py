@@ -16,6 +16,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
+from collbench.backends.blocking import repeat_on_cpus
 from collbench.backends.cpu.layout import has_lines, own_bytes, sets_of, shared_bytes
 from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.cpu.rank import INHERITED, SLOWEST_LOAD_S, CpuRank
@@ -26,7 +27,6 @@ from collbench.backends.repeat import (
     SLOWEST_FILL_BYTES_S,
     host_data,
     proved_launches,
-    repeat_on_cpus,
     stride_bytes,
 )
 from collbench.core.dtypes import Array

@@ -6,29 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 
 import numpy as np
 
 from collbench.backends.base import Batch
+from collbench.backends.blocking import BlockingRank, HostBuffers
 from collbench.backends.cpu.flags import FlagBarrier, flag_words, freed
 from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
 from collbench.backends.cpu.layout import CpuLayout, aligned, has_lines, is_all_net, layout
 from collbench.backends.cpu.lines import Binder
 from collbench.backends.net.proxy import Proxy, data_comm_of
-from collbench.backends.proof import ProvedPart, prove
-from collbench.backends.repeat import (
-    CpuTimedRank,
-    RankTiming,
-    checked_sets,
-    clocked,
-    compare_output,
-    poison_again,
-    prepare_buffers,
-    proved_launches,
-    sets_in_turn,
-    timed_sets,
-)
+from collbench.backends.repeat import prepare_buffers
 from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.group import RankContext
@@ -59,6 +47,7 @@ class LoadedCpuPlan:
     runner: Runner
     programs: list[list[list[BoundStep]]]
     proxy: Proxy | None
+    buffers: HostBuffers
     launches: int = 0
 
     def expect(self, launches: int) -> None:
@@ -79,7 +68,7 @@ class LoadedCpuPlan:
         return None
 
 
-class CpuRank(CpuTimedRank[str]):
+class CpuRank(BlockingRank[str, LoadedCpuPlan]):
     """One rank's part: it binds plans to its memory, the domain's and its own, and runs them with
     its peers.
     """
@@ -153,7 +142,15 @@ class CpuRank(CpuTimedRank[str]):
         runner = Runner(
             plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None
         )
-        loaded = LoadedCpuPlan(plan, where, memory, seats(plan.domains, plan.n), runner, [], proxy)
+        places = seats(plan.domains, plan.n)
+        users = [
+            memory[base : base + where.stride]
+            for base in (
+                _user(where, places, rotation, self.rank) for rotation in range(where.rotations)
+            )
+        ]
+        buffers = HostBuffers(plan.problem, self.rank, users)
+        loaded = LoadedCpuPlan(plan, where, memory, places, runner, [], proxy, buffers)
         bound = (
             Binder(plan, memory[where.fifos : where.tmp]).bind
             if has_lines(plan)
@@ -176,7 +173,7 @@ class CpuRank(CpuTimedRank[str]):
             memory = loaded.memory
             if region.space in ("in", "out"):
                 at = plan.problem.buffers(region.owner)
-                base = self._user(loaded, rotation, region.owner) + (
+                base = _user(where, loaded.seats, rotation, region.owner) + (
                     at.in_offset if region.space == "in" else at.out_offset
                 )
             elif region.space == "tmp":
@@ -189,26 +186,6 @@ class CpuRank(CpuTimedRank[str]):
             return memory[first : first + region.size].view(element)
 
         return view
-
-    def _user(self, loaded: LoadedCpuPlan, rotation: int, rank: int) -> int:
-        """Where a rank's user memory begins."""
-        where = loaded.layout
-        ranks = max(loaded.seats) + 1
-        return where.user + (rotation * ranks + loaded.seats[rank]) * where.stride
-
-    def _buffer(self, loaded: LoadedCpuPlan, rotation: int, which: str) -> "Array":
-        at = loaded.plan.problem.buffers(self.rank)
-        offset, size = (
-            (at.in_offset, at.in_bytes)
-            if which == "in"
-            else (at.out_offset, at.out_bytes + at.guard_bytes)
-        )
-        base = self._user(loaded, rotation, self.rank) + offset
-        return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
-
-    def _buffers(self, loaded: LoadedCpuPlan, rotation: int) -> tuple["Array", "Array"]:
-        """The rank's input, and its output with the guard behind it, in a set."""
-        return self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out")
 
     def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
         """All ranks are here. Raises HangError if one is not after limit_s."""
@@ -239,117 +216,43 @@ class CpuRank(CpuTimedRank[str]):
             loaded.proxy.clear()
         loaded.expect(launches)
 
-    def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, poison
-        again, warm up.
-        """
-        busy = time.process_time()
-        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
-        plan, sets, warmup = loaded.plan, loaded.layout.rotations, max(batch.warmup, 1)
-        self._clear(loaded, sets + warmup, deadline_s)
-        for rotation in range(sets):
-            prepare_buffers(plan.problem, self.rank, *self._buffers(loaded, rotation), rotation)
-        self._barrier(loaded, deadline_s)
-        for programs in loaded.programs:
-            loaded.runner.launch(programs, deadline_s)
-        wrong = None
-        if batch.is_checked:
-            wrong = self._compare(loaded, range(sets))
-            for rotation in range(sets):
-                poison_again(plan.problem, self.rank, *self._buffers(loaded, rotation), rotation)
-        self._barrier(loaded, deadline_s)
-        start = time.perf_counter()
-        for rotation in sets_in_turn(plan.problem, sets, warmup):
-            loaded.runner.launch(loaded.programs[rotation], deadline_s)
-        seconds = (time.perf_counter() - start) / warmup
-        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+    def _ready(self, digest: str, hot: bool) -> LoadedCpuPlan:
+        return self.loaded[digest, hot]
 
-    def _compare(self, loaded: LoadedCpuPlan, sets: range) -> Wrong | None:
-        """The wrong elements of the first of some sets of user buffers that has any."""
-        problem = loaded.plan.problem
-        wrong = (
-            compare_output(problem, self.rank, self._buffer(loaded, rotation, "out"), rotation)
-            for rotation in sets
-        )
-        return next((one for one in wrong if one is not None), None)
+    def _launch(self, loaded: LoadedCpuPlan, rotation: int, limit_s: float) -> Callable[[], object]:
+        return partial(loaded.runner.launch, loaded.programs[rotation], limit_s)
 
-    def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time launches behind a barrier, compare what they left,
-        and prove them.
-        """
-        busy = time.process_time()
-        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
-        problem, launch = loaded.plan.problem, loaded.runner.launch
-        of, launches = (problem, loaded.layout.rotations), batch.iterations * batch.aggregate
-        order = [loaded.programs[rotation] for rotation in timed_sets(*of, launches)]
-        checked = checked_sets(*of, launches) if batch.is_checked else range(0)
-        for rotation in set(checked).intersection(sets_in_turn(*of, max(batch.warmup, 1))):
-            buffers = self._buffers(loaded, rotation)
-            poison_again(problem, self.rank, *buffers, rotation, is_warm=True)
+    def _expect(self, loaded: LoadedCpuPlan, launches: int) -> None:
         loaded.expect(launches)
+
+    def _missing(self, loaded: LoadedCpuPlan) -> Wrong | None:
+        return loaded.missing_launches(self.rank)
+
+    def _time(self, loaded: LoadedCpuPlan, order: Sequence[int], batch: Batch) -> float:
+        programs_of_launch = [loaded.programs[rotation] for rotation in order]
+        launch, deadline_s = loaded.runner.launch, batch.deadline_s
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
-        for number, programs in enumerate(order, start=1):
+        for number, programs in enumerate(programs_of_launch, start=1):
             launch(programs, deadline_s)
             if batch.blocking and number % batch.aggregate == 0:
                 self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
         self._barrier(loaded, deadline_s)
-        wrong = loaded.missing_launches(self.rank) or self._compare(loaded, checked)
-        if batch.is_checked:
-            meet_each = batch.aggregate if batch.blocking else 0
-            wrong = self._prove(loaded, launches, deadline_s, meet_each) or wrong
-        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return seconds
 
     def _prove(
-        self, loaded: LoadedCpuPlan, launches: int, deadline_s: float, meet_each: int
-    ) -> Wrong | None:
-        """What is wrong in launches that prove so many. meet_each: all ranks meet after so many of
-        them, 0: never.
-        """
-        problem, proved = loaded.plan.problem, proved_launches(launches)
-        order = timed_sets(problem, loaded.layout.rotations, proved)
-
-        def launch(number: int) -> None:
-            loaded.runner.launch(loaded.programs[order[number]], deadline_s)
-            if meet_each and (number + 1) % meet_each == 0:
-                self._barrier(loaded, deadline_s)
-
-        loaded.expect(proved)
-        self._barrier(loaded, deadline_s)
-        part = ProvedPart(problem, self.rank, order, partial(self._buffers, loaded))
-        wrong, _ = prove([part], launch)
-        self._barrier(loaded, deadline_s)
-        return wrong or loaded.missing_launches(self.rank)
-
-    def timed_singly(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Clear the FIFOs, poison what was launched, time each launch behind a barrier of its own,
-        behind one that does not count, compare what they left, and prove them.
-        """
-        busy = time.process_time()
-        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
-        launches = 1 + batch.single_launches
-        of = loaded.plan.problem, loaded.layout.rotations, launches
-        checked = checked_sets(*of) if batch.is_checked else range(0)
-        self._clear(loaded, launches, deadline_s)
-        for rotation in checked:
-            buffers = self._buffers(loaded, rotation)
-            poison_again(loaded.plan.problem, self.rank, *buffers, rotation, is_warm=True)
-        order = (
-            partial(loaded.runner.launch, loaded.programs[rotation], deadline_s)
-            for rotation in timed_sets(*of)
-        )
-        times_s = clocked(order, partial(self._barrier, loaded, deadline_s))
-        self._barrier(loaded, deadline_s)
-        wrong = loaded.missing_launches(self.rank) or self._compare(loaded, checked)
-        if batch.is_checked:
-            wrong = self._prove(loaded, launches, deadline_s, meet_each=1) or wrong
-        return RankTiming(
-            wrong=wrong,
-            seconds=fmean(times_s),
-            busy_s=time.process_time() - busy,
-            launch_times_s=times_s,
-        )
+        self,
+        loaded: LoadedCpuPlan,
+        launches: int,
+        batch: Batch,
+        meet_each: int,
+        work_s: float = 0.0,
+    ) -> tuple[Wrong | None, float]:
+        """As of other ranks; its time proves nothing more, because these launches are counted."""
+        wrong, _ = super()._prove(loaded, launches, batch, meet_each, work_s)
+        self._barrier(loaded, batch.deadline_s)
+        return wrong or self._missing(loaded), 0.0
 
     def stress(
         self, digest: str, hot: bool, launches: int, pause_s: float, seed: int, deadline_s: float
@@ -363,11 +266,11 @@ class CpuRank(CpuTimedRank[str]):
         wrong = None
         for number in range(launches):
             rotation = number % loaded.layout.rotations
-            problem, buffers = loaded.plan.problem, self._buffers(loaded, rotation)
-            prepare_buffers(problem, self.rank, *buffers, rotation)
+            buffers = loaded.buffers.arrays(rotation)
+            prepare_buffers(loaded.plan.problem, self.rank, *buffers, rotation)
             time.sleep(chance.uniform(0, pause_s))
             loaded.runner.launch(loaded.programs[rotation], deadline_s)
-            wrong = wrong or self._compare(loaded, range(rotation, rotation + 1))
+            wrong = wrong or loaded.buffers.compare(range(rotation, rotation + 1))
         self._barrier(loaded, deadline_s)
         return wrong
 
@@ -375,10 +278,16 @@ class CpuRank(CpuTimedRank[str]):
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
         self._clear(loaded, 1, deadline_s)
-        self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
+        source, target = loaded.buffers.arrays(0)
+        source[...] = inputs[self.rank]
         self._barrier(loaded, deadline_s)
         loaded.runner.launch(loaded.programs[0], deadline_s)
         self._barrier(loaded, deadline_s)
         problem = loaded.plan.problem
         outputs = problem.buffers(self.rank).out_bytes // problem.item_bytes
-        return self._buffer(loaded, 0, "out")[:outputs].copy()
+        return target[:outputs].copy()
+
+
+def _user(where: CpuLayout, places: Sequence[int], rotation: int, rank: int) -> int:
+    """Where a rank's user memory of a set begins. places: of ranks among those of their domain."""
+    return where.user + (rotation * (max(places) + 1) + places[rank]) * where.stride

@@ -9,7 +9,7 @@ the next.
 
 import mmap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.cpu.rank import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan
-from collbench.backends.proof import ProvedPart, prove
+from collbench.backends.proof import prove
 from collbench.backends.repeat import (
     ANSWER_S,
     MAX_LOADED_PLANS,
@@ -31,7 +31,6 @@ from collbench.backends.repeat import (
     auto_iterations,
     checked_sets,
     host_data,
-    poison_again,
     proved_launches,
     samples_together,
     sets_in_turn,
@@ -111,23 +110,6 @@ class _PartRank(CpuRank):
     def is_aborted(self) -> bool:
         return bool(self.whole[0])
 
-    def poison_sets(self, loaded: LoadedCpuPlan, sets: Iterable[int]) -> None:
-        """Poison the outputs of some sets, which are what the caches hold."""
-        problem = loaded.plan.problem
-        for number in sets:
-            buffers = self._buffers(loaded, number)
-            poison_again(problem, self.rank, *buffers, number, is_warm=True)
-
-    def proved_part(self, loaded: LoadedCpuPlan, launches: int) -> ProvedPart:
-        """The part in so many launches that prove others."""
-        problem = loaded.plan.problem
-        order = timed_sets(problem, loaded.layout.rotations, launches)
-        return ProvedPart(problem, self.rank, order, partial(self._buffers, loaded))
-
-    def compare_sets(self, loaded: LoadedCpuPlan, sets: range) -> Wrong | None:
-        """The wrong elements of the first of some sets that has any."""
-        return self._compare(loaded, sets)
-
 
 class TogetherRank(CpuRank):
     """One rank's part of several plans. Its own words are the barrier of all ranks."""
@@ -186,17 +168,17 @@ class TogetherRank(CpuRank):
         order = job.orders[self.rank]
         mine = [self.parts[number].loaded[digests[number], hot] for number in order]
         checked: list[range] = []
-        for number, loaded in zip(order, mine, strict=True):
+        for loaded in mine:
             problem, sets = loaded.plan.problem, loaded.layout.rotations
             some = checked_sets(problem, sets, launches) if batch.is_checked else range(0)
             warm = set(some).intersection(sets_in_turn(problem, sets, launches))
-            self.parts[number].poison_sets(loaded, sorted(warm))
+            loaded.buffers.poison(sorted(warm), is_warm=True)
             checked.append(some)
         queue = self._queued(mine, launches)
         self._barrier(mine[0], batch.deadline_s)
         start = time.perf_counter()
         for launch in queue:
-            self._launch(launch, job.is_grouped, batch.deadline_s)
+            self._launch_parts(launch, job.is_grouped, batch.deadline_s)
         seconds = (time.perf_counter() - start) / launches
         self._barrier(mine[0], batch.deadline_s)
         wrong = next(self._wrong(order, mine, checked), None)
@@ -204,12 +186,13 @@ class TogetherRank(CpuRank):
             proved = proved_launches(launches)
             queue = self._queued(mine, proved)
             parts = [
-                self.parts[number].proved_part(loaded, proved)
-                for number, loaded in zip(order, mine, strict=True)
+                one.buffers.proved(timed_sets(one.plan.problem, one.layout.rotations, proved))
+                for one in mine
             ]
             self._barrier(mine[0], batch.deadline_s)
             unproved, _ = prove(
-                parts, lambda number: self._launch(queue[number], job.is_grouped, batch.deadline_s)
+                parts,
+                lambda number: self._launch_parts(queue[number], job.is_grouped, batch.deadline_s),
             )
             self._barrier(mine[0], batch.deadline_s)
             nothing = [range(0)] * len(mine)
@@ -229,7 +212,7 @@ class TogetherRank(CpuRank):
             for sets in sets_of_launch
         ]
 
-    def _launch(self, launch: Sequence[Launch], is_grouped: bool, deadline_s: float) -> None:
+    def _launch_parts(self, launch: Sequence[Launch], is_grouped: bool, deadline_s: float) -> None:
         if is_grouped and len(launch) > 1:
             launch_grouped(launch, deadline_s)
         else:
@@ -241,8 +224,8 @@ class TogetherRank(CpuRank):
     ) -> Iterator[Wrong]:
         """What is wrong of each part: its launches by their number, or the data of some sets."""
         for number, loaded, some in zip(order, mine, checked, strict=True):
-            part = self.parts[number]
-            if wrong := loaded.missing_launches(part.rank) or part.compare_sets(loaded, some):
+            missing = loaded.missing_launches(self.parts[number].rank)
+            if wrong := missing or loaded.buffers.compare(some):
                 yield wrong
 
 

@@ -253,14 +253,14 @@ class TracedRank(CpuRank):
             messages = notes.take() if notes is not None else []
             traces.append(RankTrace(arrived, begun, events, messages))
         self._barrier(loaded, deadline_s)
-        wrong = self._compare(loaded, range(1))
+        wrong = loaded.buffers.compare(range(1))
         loaded.runner = first
         clocks = before, self.clock_reading()
         return RankTraces(traces, plain, wrong.count if wrong is not None else 0, clocks)
 
     def _at_start(self, loaded: LoadedCpuPlan, order: TraceOrder, deadline_s: float) -> float:
         """Write input and poison, meet all ranks, be late; returns when the rank arrives."""
-        problem, buffers = loaded.plan.problem, self._buffers(loaded, 0)
+        problem, buffers = loaded.plan.problem, loaded.buffers.arrays(0)
         if not order.is_input_late:
             prepare_buffers(problem, self.rank, *buffers, 0)
         self._barrier(loaded, deadline_s)

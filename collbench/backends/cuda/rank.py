@@ -14,7 +14,7 @@ from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.hang import diagnosis
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, repeat_limit_s
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, slots_offset, why_not_cuda_aware
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
@@ -275,7 +275,7 @@ class CudaRank(GpuRank[str]):
             problem=loaded.plan.problem,
             queue=partial(self._queue, loaded),
             sets=loaded.sets,
-            wait=partial(self._wait, loaded),
+            wait=partial(self._wait_for, loaded),
             graphs=loaded.graphs,
         )
 
@@ -374,7 +374,7 @@ class CudaRank(GpuRank[str]):
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
                 if launch:
-                    self._wait(loaded)
+                    self._wait_for(loaded)
                 loaded.proxy.expect_each(counts[launch : launch + SOAKED])
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             gpu.prepare(problem, range(number, number + 1), stride)
@@ -396,7 +396,7 @@ class CudaRank(GpuRank[str]):
                 queued.append(launch_of(memory, number, block_bytes=problem.block_bytes))
             queued[-1](gpu.card.stream)
             gpu.queue_compare(problem, range(number, number + 1), stride)
-        self._wait(loaded)
+        self._wait_for(loaded)
         gpu.forget(before)  # tables of copy engines, some for each launch
         total, index = gpu.mismatches()
         return Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
@@ -450,7 +450,7 @@ class CudaRank(GpuRank[str]):
                     card.record(events[2 * which])
                     launch(card.stream)
                     card.record(events[2 * which + 1])
-                    self._wait(loaded)
+                    self._wait_for(loaded)
                 seconds.append((card.elapsed_s(*events[:2]), card.elapsed_s(*events[2:])))
                 if number >= order.launches - order.kept:
                     found.append(card.download(stamping.table, stamping.size))
@@ -477,7 +477,7 @@ class CudaRank(GpuRank[str]):
         gpu.barrier()
         gpu.expect(1)
         self._queue(loaded, 0, gpu.card.stream)
-        self._wait(loaded)
+        self._wait_for(loaded)
         return np.frombuffer(
             gpu.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()
         ).copy()
@@ -490,12 +490,12 @@ class CudaRank(GpuRank[str]):
                 os.kill(os.getpid(), 9)
             time.sleep(_LATE_TIMEOUTS * self.gpu.timeout_s)
 
-    def _wait(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
+    def _wait_for(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
         """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
         waiting for.
         """
         try:
-            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
+            self._wait(work_s)
         except HangError as error:
             raise (
                 error if error.suspect is not None else self.diagnosis(loaded.plan) or error

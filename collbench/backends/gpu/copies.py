@@ -12,7 +12,7 @@ from functools import partial
 from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
+from collbench.backends.gpu.session import GpuRank, GpuSession, why_no_gpus
 from collbench.core.case import Case, Problem
 from collbench.core.group import Group, RankContext
 from collbench.device.copies import CopyKernel, queue_copy
@@ -60,14 +60,14 @@ class CopyRank(GpuRank[CopyKey]):
     def _host_memory(self) -> int:
         return self.gpu.host_arenas[self.context.rank]
 
-    def _wait(self, key: CopyKey, work_s: float) -> None:
+    def _wait_for_copies(self, key: CopyKey, work_s: float) -> None:
         """Until every rank's copies have come."""
         (case, sets), card = key, self.gpu.card
         for number in range(sets if case.algo == "host" else 0):
             _, target, size = self._ends(case.problem(), number)
             queue_copy(card.runtime, target, self._host_memory, size, card.stream)
         self.gpu.barrier()
-        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
+        self._wait(work_s)
 
     def _launches(self, key: CopyKey) -> Launches:
         """The copies of a case."""
@@ -77,7 +77,7 @@ class CopyRank(GpuRank[CopyKey]):
             problem=case.problem(),
             queue=partial(self._queue, case),
             sets=sets,
-            wait=partial(self._wait, key),
+            wait=partial(self._wait_for_copies, key),
             graphs=self.graphs.setdefault(case, {}),
         )
 

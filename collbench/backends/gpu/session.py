@@ -5,7 +5,7 @@ launches concurrent with matrix multiplications, and what disturbed them.
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,12 +44,14 @@ from collbench.backends.repeat import (
     counters_of,
     samples_of,
     single_launches,
+    slowest_s,
 )
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.group import Group, RankContext, WorkerGroup
 from collbench.core.host import has_nvidia_gpus
+from collbench.core.launcher import with_switches
 from collbench.core.pattern import Wrong
 from collbench.core.peers import Variables
 from collbench.core.world import ranks_per_gpu
@@ -129,16 +131,14 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     if options.is_urgent:
         card.take_highest_priority()
     runtime = card.runtime
+    cuda = with_switches(f"cuda {runtime.runtimeGetVersion()}", _CUDA_SWITCHES)
     facts = GpuFacts(
         name=card.name,
         uuid=card.uuid or gpus.uuid_at(runtime.deviceGetPCIBusId(index)),
         arch=card.arch,
         cache_bytes=card.cache_bytes,
         pids=(os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
-        version=(
-            f"cuda {runtime.runtimeGetVersion()}{_switches()}; driver {runtime.driverGetVersion()};"
-            f" cupy {card.cupy.__version__}"
-        ),
+        version=(f"{cuda}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}"),
     )
     return (
         DeviceRank(
@@ -219,6 +219,10 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
     def _launches(self, key: Key_contra) -> Launches:
         """What a key names, ready to be launched."""
 
+    def _wait(self, work_s: float) -> None:
+        """Until the GPU is done, which may take so long. Raises HangError."""
+        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
+
     def _queue_clear(self, key: Key_contra) -> None:
         """Queue the clearing of what launches have left, besides the user buffers."""
         self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
@@ -258,12 +262,6 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
 
 # any GpuRank, whatever names its launches
 GpuRankT = TypeVar("GpuRankT", bound=GpuRank[Never])
-
-
-def _switches() -> str:
-    """What the environment sets that changes how CUDA runs launches, in words."""
-    switches = [f"{name}={os.environ[name]}" for name in _CUDA_SWITCHES if name in os.environ]
-    return f" with {' '.join(switches)}" if switches else ""
 
 
 def open_ranks(
@@ -390,6 +388,52 @@ class GpuRanksSession(Session[Job_contra], Generic[Job_contra, GpuRankT]):
             GpuRank.connect, exported, self.options.timeout_s, is_peered, hosts, timeout_s=START_S
         )
 
+    def _fitted(
+        self,
+        key: Hashable,
+        batch: Batch,
+        launch_s: float,
+        time_batch: Callable[[Batch], list[RankTiming]],
+        reset: Callable[[], object],
+    ) -> tuple[Batch, list[RankTiming]]:
+        """A batch as it was timed, and the answers. launch_s: of the first launches, which say how
+        many fill it where that is left to us.
+        """
+        iterations = (
+            batch.iterations or self._iterations.get(key) or auto_iterations(launch_s, GPU_BATCH)
+        )
+        while True:
+            each = replace(batch, iterations=iterations)
+            timed = time_batch(each)
+            wanted = auto_iterations(slowest_s(timed), GPU_BATCH)
+            if batch.iterations or key in self._iterations or wanted <= iterations:
+                return each, timed
+            # launched one by one for the first time, small ones took ten times as long as in a
+            # graph
+            self._iterations[key] = iterations = wanted
+            reset()
+
+    def _limit_s(self, batch: Batch) -> float:
+        """How long a call of a repeat may take, beyond the work of its GPU."""
+        return repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
+
+    def _notes_of(self, job: Job_contra) -> tuple[str, ...]:
+        """Notes on every repeat of a job."""
+        return ()
+
+    def _conditions(
+        self, job: Job_contra, problems: Iterable[Problem], user_bytes: int
+    ) -> tuple[str, ...]:
+        """Notes on a repeat of a job that computes those problems, in so many bytes of a rank."""
+        notes = cache_notes(user_bytes, self._cache_bytes, hot=self.hot)
+        if self.options.isolated:
+            notes.append("isolated")
+        elif any(collective(problem.op).is_rooted for problem in problems):
+            notes.append("pipelined")
+        if is_shared(self.facts):
+            notes.append("shared-gpu")
+        return (*notes, *self._watch.notes(), *self._notes_of(job))
+
     def _sets(self, problem: Problem) -> int:
         """Sets of user buffers of each rank."""
         return sets_of(problem, self._cache_bytes, hot=self.hot)
@@ -406,10 +450,6 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
     def _loaded(self, job: Job_contra) -> tuple[Key, Problem, int]:
         """Have a job on all ranks: its key, what it computes, and its sets of user buffers."""
 
-    def _notes_of(self, job: Job_contra) -> tuple[str, ...]:
-        """Notes on every repeat of a job."""
-        return ()
-
     def _ranks(self) -> WorkerGroup[GpuRank[Key]]:
         """The ranks, as their keys name what they launch; the bound of a type variable cannot say
         that of GpuRankT.
@@ -422,45 +462,26 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         """
         key, problem, sets = self._loaded(job)
         workers = self._ranks()
-        limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
+        limit_s, before = self._limit_s(batch), list[CounterReading]()
         reset = partial(workers.call, GpuRank.reset, key, timeout_s=limit_s)
         reset()
         first = workers.call(GpuRank.first, key, batch.is_checked, timeout_s=limit_s)
-        launch_s = max(rank.seconds for rank in first)
-        iterations = (
-            batch.iterations or self._iterations.get(key) or auto_iterations(launch_s, GPU_BATCH)
-        )
-        before = list[CounterReading]()
-        while True:
-            work_s = SLOWER * (REPLAYS + 2) * iterations * batch.aggregate * launch_s
-            each = replace(batch, iterations=iterations)
-            limits_s = work_s, limit_s + work_s
+        launch_s = slowest_s(first)
 
-            def time_batch(
-                each: Batch = each, limits_s: tuple[float, float] = limits_s
-            ) -> list[RankTiming]:
+        def time_batch(each: Batch) -> list[RankTiming]:
+            work_s = SLOWER * (REPLAYS + 2) * each.iterations * batch.aggregate * launch_s
+
+            def time_it() -> list[RankTiming]:
                 before[:] = counters_of(workers, batch)
-                return workers.call(GpuRank.timed, key, each, limits_s[0], timeout_s=limits_s[1])
+                return workers.call(GpuRank.timed, key, each, work_s, timeout_s=limit_s + work_s)
 
-            timed = agreed(time_batch, reset)
-            after = counters_of(workers, batch)
-            wanted = auto_iterations(max(rank.seconds for rank in timed), GPU_BATCH)
-            if batch.iterations or key in self._iterations or wanted <= iterations:
-                break
-            # launched one by one for the first time, small ones took ten times as long as in a
-            # graph
-            self._iterations[key] = iterations = wanted
-            reset()
-        singly = self._timed_singly(key, batch, max(rank.seconds for rank in timed), limit_s)
-        notes = cache_notes(sets * stride_bytes(problem), self._cache_bytes, hot=self.hot)
-        if self.options.isolated:
-            notes.append("isolated")
-        elif collective(problem.op).is_rooted:
-            notes.append("pipelined")
-        if is_shared(self.facts):
-            notes.append("shared-gpu")
-        notes += [*self._watch.notes(), *self._notes_of(job)]
-        samples = samples_of(first, timed, iterations, notes, singly)
+            return agreed(time_it, reset)
+
+        each, timed = self._fitted(key, batch, launch_s, time_batch, reset)
+        after = counters_of(workers, batch)
+        singly = self._timed_singly(key, batch, slowest_s(timed), limit_s)
+        notes = self._conditions(job, [problem], sets * stride_bytes(problem))
+        samples = samples_of(first, timed, each.iterations, notes, singly)
         if not after:
             return samples
         launches = timing.launches_of(each, self.options)
@@ -509,7 +530,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         workers.call(GpuRank.compute, size, timeout_s=START_S + limit_s)
         once = ConcurrentWork(seconds=self.options.timeout_s, turns=_FIRST_TURNS)
         gemm_s = last_of([times.computing for times in run(once)])
-        count = auto_iterations(max(rank.seconds for rank in first), GPU_BATCH)
+        count = auto_iterations(slowest_s(first), GPU_BATCH)
         once = replace(once, turns=0, replays=_FIRST_REPLAYS, launches=count)
         launch_s = last_of([times.launches for times in run(once)]) / count
         work = work_of(gemm_s, launch_s)

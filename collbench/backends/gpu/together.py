@@ -12,7 +12,6 @@ stream. What is launched, this module does not know.
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -28,24 +27,18 @@ from collbench.backends.gpu.session import (
     GpuRanksSession,
     GpuRankT,
     Key,
-    is_shared,
     repeat_limit_s,
 )
 from collbench.backends.repeat import (
-    ANSWER_S,
-    GPU_BATCH,
     REPLAYS,
     RankTiming,
     agreed,
-    auto_iterations,
-    cache_notes,
     checked_sets,
     samples_together,
     slowest_s,
     timed_sets,
 )
 from collbench.core.case import Case
-from collbench.core.collectives import collective
 from collbench.core.errors import HangError, ScheduleError
 from collbench.core.group import Group, RankContext, WorkerGroup
 from collbench.core.pattern import Wrong
@@ -293,10 +286,6 @@ class GpuTogetherSession(
         """Raise ScheduleError for more launches than a repeat can have."""
         return
 
-    def _notes_of(self, job: Together[PartJob]) -> tuple[str, ...]:
-        """Notes on every repeat of a job."""
-        return ()
-
     def _of_all(self) -> WorkerGroup[TogetherRank[Key]]:
         """The ranks, as their keys name what they launch (see GpuSession._ranks)."""
         return cast("WorkerGroup[TogetherRank[Key]]", self._workers)
@@ -335,7 +324,7 @@ class GpuTogetherSession(
 
     def _run(self, job: Together[PartJob], keys: tuple[Key, ...], batch: Batch) -> Samples:
         call = self._of_all().call
-        limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
+        limit_s, alone = self._limit_s(batch), list[list[RankTiming | None]]()
         parts_limit_s = len(keys) * limit_s
         reset = partial(call, TogetherRank.reset_parts, keys, timeout_s=parts_limit_s)
         reset()
@@ -345,14 +334,11 @@ class GpuTogetherSession(
         ]
         launch_s = list(map(slowest_s, first))
         all_s = job.alone_s(launch_s)
-        iterations = (
-            batch.iterations or self._iterations.get(keys) or auto_iterations(all_s, GPU_BATCH)
-        )
-        while True:
-            each = replace(batch, iterations=iterations)
+
+        def time_batch(each: Batch) -> list[RankTiming]:
             self._refuse_uncounted(job, each)
-            work_s = SLOWER * (REPLAYS + 2) * iterations * batch.aggregate
-            alone = [
+            work_s = SLOWER * (REPLAYS + 2) * each.iterations * batch.aggregate
+            alone[:] = [
                 agreed(
                     partial(
                         call,
@@ -364,7 +350,7 @@ class GpuTogetherSession(
                 )
                 for number, key in enumerate(keys)
             ]
-            timed = agreed(
+            return agreed(
                 partial(
                     call,
                     TogetherRank.timed_together,
@@ -373,28 +359,14 @@ class GpuTogetherSession(
                 ),
                 reset,
             )
-            wanted = auto_iterations(slowest_s(timed), GPU_BATCH)
-            if batch.iterations or keys in self._iterations or wanted <= iterations:
-                break
-            # launched one by one for the first time, they took longer: see GpuSession.run
-            self._iterations[keys] = iterations = wanted
-            reset()
-        return samples_together(job, first, alone, timed, iterations, self._notes(job))
 
-    def _notes(self, job: Together[PartJob]) -> tuple[str, ...]:
-        """Notes on a repeat, as other sessions on GPUs have them."""
-        user_bytes = [
+        each, timed = self._fitted(keys, batch, all_s, time_batch, reset)
+        user_bytes = max(
             sum(self._user_bytes(job.parts[number]) for number in job.parts_of(rank))
             for rank in range(job.n)
-        ]
-        notes = cache_notes(max(user_bytes), self._cache_bytes, hot=self.hot)
-        if self.options.isolated:
-            notes.append("isolated")
-        elif any(collective(part.problem.op).is_rooted for part in job.parts):
-            notes.append("pipelined")
-        if is_shared(self.facts):
-            notes.append("shared-gpu")
-        return (*notes, *self._watch.notes(), *self._notes_of(job))
+        )
+        notes = self._conditions(job, [part.problem for part in job.parts], user_bytes)
+        return samples_together(job, first, alone, timed, each.iterations, notes)
 
 
 def why_not_one_host(group: Group) -> str:

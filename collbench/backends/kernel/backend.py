@@ -14,20 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from collbench.backends.base import Batch, Peer, Samples, Session, SessionOptions
+from collbench.backends.blocking import GUARD, MARGIN_BYTES, stray, zones
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
+from collbench.backends.gpu.session import GpuRank, GpuSession, why_no_gpus
 from collbench.backends.kernel.contract import GRACE_S, START_S, KernelCall, KernelFile, KernelRank
-from collbench.backends.library import (
-    GUARD,
-    MARGIN_BYTES,
-    Call,
-    LibraryRank,
-    LibrarySession,
-    private_bytes,
-    stray,
-    zones,
-)
+from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import dtype
@@ -143,7 +135,7 @@ class KernelGpuRank(GpuRank[KernelKey]):
         return self.part.call(problem, GpuArray(*give, kind), GpuArray(*take, kind))
 
     def _launches(self, key: KernelKey) -> GuardedLaunches:
-        (problem, sets), wait_s = key, repeat_limit_s(self.gpu.timeout_s)
+        problem, sets = key
         if self.ready != key:
             self.graphs, self.ready = {}, key
             self.calls = [self._call(problem, number) for number in range(sets)]
@@ -153,7 +145,7 @@ class KernelGpuRank(GpuRank[KernelKey]):
             # in the stream that the kernel was made with
             queue=lambda number, stream: self.part.kernel.run(self.calls[number]),
             sets=sets,
-            wait=lambda work_s: self.gpu.wait(wait_s + work_s),
+            wait=self._wait,
             graphs=self.graphs,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collbench.backends.base import GpuOptions
+from collbench.backends.blocking import BufferSets
 from collbench.backends.gpu.proof import Changing
 from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
 from collbench.backends.gpu.session import (
@@ -20,7 +21,7 @@ from collbench.backends.gpu.session import (
     is_shared,
     why_no_gpus,
 )
-from collbench.backends.library import BufferSets, LibrarySession
+from collbench.backends.library import LibrarySession
 from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
 from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
 from collbench.backends.proof import shortest_s

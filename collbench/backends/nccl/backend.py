@@ -14,20 +14,14 @@ from functools import partial
 
 from collbench.backends.base import GpuOptions, Peer, SessionOptions
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import (
-    START_S,
-    GpuFacts,
-    GpuRank,
-    GpuSession,
-    repeat_limit_s,
-    why_no_gpus,
-)
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, GpuSession, why_no_gpus
 from collbench.backends.nccl.knobs import GROUPED, registration, why_waived
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
-from collbench.core.errors import HangError, RefusedError, UnavailableError
+from collbench.core.errors import HangError, RefusedError, UnavailableError, first_line
 from collbench.core.group import Group, RankContext
 from collbench.core.knobs import UserBuffers
+from collbench.core.launcher import with_switches
 from collbench.core.peers import Variables, forced_by
 from collbench.device.card import load_cupy
 from collbench.device.cupy_types import Nccl
@@ -58,7 +52,7 @@ def load_nccl() -> Nccl:
     try:
         nccl.get_version()
     except RuntimeError as error:
-        raise UnavailableError(f"there is no NCCL: {_first_line(error)}", INSTALL) from None
+        raise UnavailableError(f"there is no NCCL: {first_line(error)}", INSTALL) from None
     return nccl
 
 
@@ -85,15 +79,10 @@ class NcclRank(GpuRank[NcclKey]):
         # what the library says, and that it has not a function
         self.refusals = self.nccl.NCCLError, RuntimeError
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
-        variables = [
-            f"{name}={value}"
-            for name, value in sorted(os.environ.items())
-            if name.startswith("NCCL_")
-        ]
         text = f"{facts.version}; nccl {_version(version)}"
         return replace(
             facts,
-            version=f"{text} with {' '.join(variables)}" if variables else text,
+            version=with_switches(text, ("NCCL_",)),
             buffers=registration(version, launch, os.environ),
         )
 
@@ -285,7 +274,7 @@ class NcclRank(GpuRank[NcclKey]):
 
     def _wait(self, work_s: float) -> None:
         try:
-            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
+            super()._wait(work_s)
         except HangError:
             self.give_up()
             raise
@@ -337,11 +326,7 @@ _WHY = "with NCCL_DEBUG=WARN in the environment it says why"
 
 def refusal(what: str, error: Exception) -> RefusedError:
     """An error of NCCL as ours."""
-    return RefusedError(f"NCCL does not {what}: {_first_line(error)}", _WHY)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return RefusedError(f"NCCL does not {what}: {first_line(error)}", _WHY)
 
 
 def _version(number: int) -> str:

@@ -9,7 +9,6 @@ A process has one default process group, and the kernels of symmetric memory wai
 without a deadline. So each rank is a process of its own (gpu/child.py), whose end ends its kernels.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,14 +20,7 @@ from typing import Any
 from collbench.backends.base import GpuOptions, Peer, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
-from collbench.backends.gpu.session import (
-    START_S,
-    GpuFacts,
-    GpuRank,
-    GpuSession,
-    repeat_limit_s,
-    why_no_gpus,
-)
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, GpuSession, why_no_gpus
 from collbench.backends.library import Call, why_lacking
 from collbench.backends.torch.process_group import (
     INSTALL_HINT,
@@ -41,8 +33,9 @@ from collbench.backends.torch.process_group import (
 )
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import DTYPES
-from collbench.core.errors import RefusedError, UnavailableError
+from collbench.core.errors import RefusedError, UnavailableError, first_line
 from collbench.core.group import Group, RankContext
+from collbench.core.launcher import with_switches
 from collbench.core.peers import OWN_ALGOS
 
 # what is launched, how many sets of user buffers there are, and by which of PyTorch's ways
@@ -82,18 +75,13 @@ class TorchRank(GpuRank[TorchKey]):
             cuda.set_stream(cuda.ExternalStream(card.stream, self.place))
         except (ImportError, *_REFUSALS) as error:
             raise UnavailableError(
-                f"PyTorch cannot use GPU {card.index}: {_first(error)}"
+                f"PyTorch cannot use GPU {card.index}: {first_line(error)}"
             ) from None
         if not self.group.is_nccl_available():
             raise UnavailableError("this PyTorch is built without NCCL")
         version = ".".join(map(str, cuda.nccl.version()))
-        variables = [
-            f"{name}={value}"
-            for name, value in sorted(os.environ.items())
-            if name.startswith(_SWITCHES)
-        ]
-        text = f"{facts.version}; torch {self.torch.__version__}; nccl {version} with"
-        return replace(facts, version=" ".join([text, *variables]))
+        text = f"{facts.version}; torch {self.torch.__version__}; nccl {version}"
+        return replace(facts, version=with_switches(text, _SWITCHES))
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that barriers use, and the user buffers of the process group."""
@@ -170,17 +158,10 @@ class TorchRank(GpuRank[TorchKey]):
             graphs=self.graphs,
         )
 
-    def _wait(self, work_s: float) -> None:
-        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
-
 
 def _refusal(what: str, error: Exception) -> RefusedError:
     """An error of PyTorch as ours."""
-    return RefusedError(f"PyTorch does not {what}: {_first(error)}")
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return RefusedError(f"PyTorch does not {what}: {first_line(error)}")
 
 
 class TorchSession(GpuSession[Case, TorchKey, TorchRank]):

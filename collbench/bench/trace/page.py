@@ -10,7 +10,7 @@ from collbench.bench.trace.summary import ChainCosts, TraceSummary
 from collbench.bench.trace.table import NAMES, model_hint, model_us, us_text, verdict, waterfall
 from collbench.core.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.core.units import format_time_us, to_us
-from collbench.core.web.html import HtmlCell, element, section, table
+from collbench.core.web.html import element, section, table
 from collbench.core.web.parts import document, part, style
 from collbench.core.web.svg import clean
 
@@ -179,19 +179,11 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
     heads = ["by cause", "us", "share", f"median of {launches}", "model"]
     rows = [
         (
-            "",
-            [
-                HtmlCell(NAMES[cause]),
-                *(
-                    HtmlCell(text, kind="num")
-                    for text in (
-                        us_text(found.seconds.get(cause, 0.0)),
-                        f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
-                        us_text(found.medians_s[cause]),
-                        model_us(found, cause),
-                    )
-                ),
-            ],
+            NAMES[cause],
+            us_text(found.seconds.get(cause, 0.0)),
+            f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
+            us_text(found.medians_s[cause]),
+            model_us(found, cause),
         )
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
@@ -199,26 +191,15 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
     return section(
         "causes",
         "Where the time goes",
-        table(
-            [HtmlCell(head, kind="num" if place else "") for place, head in enumerate(heads)],
-            rows,
-            label="Where the time goes",
-        ),
+        table(heads, rows, kinds=("", "num"), label="Where the time goes"),
         element("p", model_hint(costs), class_="hint"),
     )
 
 
 def _chain(found: TraceSummary) -> str:
     rows = [
-        (
-            "",
-            [
-                HtmlCell(us_text(row.start_s), kind="num"),
-                HtmlCell(us_text(row.seconds), kind="num"),
-                HtmlCell(row.text),
-            ],
-        )
+        (us_text(row.start_s), us_text(row.seconds), row.text)
         for row in waterfall(found.launch, found.path, is_wide=True)
     ]
-    heads = [HtmlCell("at us", kind="num"), HtmlCell("us", kind="num"), HtmlCell("what")]
-    return section("chain", "The longest chain", table(heads, rows, label="The longest chain"))
+    grid = table(("at us", "us", "what"), rows, kinds=("num", "num", ""), label="The longest chain")
+    return section("chain", "The longest chain", grid)

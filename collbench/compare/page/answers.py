@@ -2,12 +2,12 @@
 bands of sizes. Every number is a link to its curve.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from collbench.compare.best import Summary
-from collbench.compare.gaps import (
+from collbench.compare.bands import (
     BAND_NAMES,
     LINKS_BOUND_BYTES,
     Bands,
@@ -16,6 +16,7 @@ from collbench.compare.gaps import (
     widest,
     wire_gaps,
 )
+from collbench.compare.best import Summary
 from collbench.compare.page.data import Opening
 from collbench.compare.tables.summary import fastest_text, form_heading, peer_name
 from collbench.core.record import Record
@@ -60,7 +61,7 @@ def answers(summary: Summary, places: Places) -> Answers:
         gaps = peer_gaps(summary, peer)
         found = widest(gaps)
         if found is not None:
-            parts.append(_of_peer(gaps, *found, summary, places))
+            parts.append(_of_peer(gaps, *found, peer, summary, places))
             openings.append(_opening("peer", gaps, places))
     gaps = wire_gaps(summary)
     found = widest(gaps, LINKS_BOUND_BYTES)
@@ -82,55 +83,48 @@ def _opening(axis: str, gaps: Bands, places: Places, least_bytes: int = 0) -> Op
     return {"axis": axis, "curve": places.of(gap.row), "size": gap.size_bytes}
 
 
-def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
+def _of_peer(
+    gaps: Bands, workload: Workload, gap: Gap, peer: str, summary: Summary, places: Places
+) -> str:
     """How far from a library's best."""
-    name = peer_name(gap.peer)
-    every = [one for here in gaps.values() for one in here.values()]
-    sizes, behind = (sum(getattr(one, count) for one in every) for count in ("sizes", "behind"))
-    unclear = sum(one.not_clear for one in every)
-    ahead = sizes - behind - unclear
-    words = f"faster or level at {ahead}, slower at {behind}, cannot tell at {unclear} of {sizes}"
-    where = _where(workload, gap, summary)
+    name = peer_name(peer)
+    told = Counter(best.verdict_of_peer(peer) for best in summary.every_best if peer in best.peers)
     verb = "slowest" if gap.value < 1 else "least ahead"
-    parts = [
-        element("h3", f"From {name}'s best"),
-        f"<p>{element('strong', _times(gap.value))} {verb}, "
-        + link(where, address(workload.op, "peer", places.of(gap.row), gap.size_bytes))
-        + element("span", f"; {words} points.")
-        + "</p>",
-        element(
-            "p",
-            f"The time of {name}'s own choice, {fastest_text(gap.peer)}, over that of our"
-            " best: the lowest of each band of sizes, and where; above 1 we are faster.",
-            class_="hint",
-        ),
+    tail = (
+        f"; faster or level at {told['better'] + told['same']}, slower at {told['worse']}, cannot"
+        f" tell at {told['cannot tell']} of {told.total()} points."
+    )
+    place = link(_where(workload, gap, summary), _address("peer", workload, gap, places))
+    return _answer(
+        f"From {name}'s best",
+        f"<p>{element('strong', _times(gap.value))} {verb}, {place}{element('span', tail)}</p>",
+        f"The time of {name}'s own choice, {fastest_text(peer)}, over that of our best: the lowest"
+        " of each band of sizes, and where; above 1 we are faster.",
         _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
-    ]
-    return "\n".join(parts)
+    )
 
 
 def _of_wire(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
     """How far from what the links allow."""
-    where = _where(workload, gap, summary)
-    above = (
-        f" of sizes above {format_size(LINKS_BOUND_BYTES)}"
-        if gap.size_bytes > LINKS_BOUND_BYTES
-        else ""
-    )
-    parts = [
-        element("h3", "From the wire"),
-        f"<p>{element('strong', f'{100 * gap.value:.0f}% of the ceiling')} at least{above}, "
-        + link(where, address(workload.op, "wire", places.of(gap.row), gap.size_bytes))
-        + ".</p>",
-        element(
-            "p",
-            "The bus bandwidth of our best over what the links allow its schedule: the lowest of"
-            " each band. Small sizes are bound by latency, not by the links.",
-            class_="hint",
-        ),
+    is_above = gap.size_bytes > LINKS_BOUND_BYTES
+    above = f" of sizes above {format_size(LINKS_BOUND_BYTES)}" if is_above else ""
+    share = element("strong", f"{100 * gap.value:.0f}% of the ceiling")
+    place = link(_where(workload, gap, summary), _address("wire", workload, gap, places))
+    return _answer(
+        "From the wire",
+        f"<p>{share} at least{above}, {place}.</p>",
+        "The bus bandwidth of our best over what the links allow its schedule: the lowest of each"
+        " band. Small sizes are bound by latency, not by the links.",
         _grid(gaps, "wire", _wire_cell, "From the wire", places),
-    ]
-    return "\n".join(parts)
+    )
+
+
+def _answer(title: str, lead: str, hint: str, grid: str) -> str:
+    return "\n".join([element("h3", title), lead, element("p", hint, class_="hint"), grid])
+
+
+def _address(axis: str, workload: Workload, gap: Gap, places: Places) -> str:
+    return address(workload.op, axis, places.of(gap.row), gap.size_bytes)
 
 
 def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
@@ -160,35 +154,28 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
             class_="hint",
         )
     rows = [
-        (
-            "",
-            [
-                HtmlCell(named[workload], kind="tight"),
-                *[
-                    words(gap)._replace(
-                        href=address(workload.op, axis, places.of(gap.row), gap.size_bytes)
-                    )
-                    if (gap := gaps[workload].get(band)) is not None
-                    else HtmlCell("-", kind="num")
-                    for band in bands
-                ],
+        [
+            named[workload],
+            *[
+                words(gap)._replace(href=_address(axis, workload, gap, places))
+                if (gap := gaps[workload].get(band)) is not None
+                else "-"
+                for band in bands
             ],
-        )
+        ]
         for workload in shown
     ]
-    heads = [HtmlCell("what"), *[HtmlCell(band, kind="num") for band in bands]]
-    return cut + table(heads, rows, kind="grid", label=name)
+    return cut + table(["what", *bands], rows, kinds=("tight", "num"), kind="grid", label=name)
 
 
 def _peer_cell(gap: Gap) -> HtmlCell:
     return HtmlCell(
-        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}",
-        kind=f"num {gap.verdict.replace(' ', '-')}",
+        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}", kind=gap.verdict.replace(" ", "-")
     )
 
 
 def _wire_cell(gap: Gap) -> HtmlCell:
-    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}", kind="num")
+    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}")
 
 
 def _times(ratio: float) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from collbench.compare.bands import band_of
+from collbench.compare.bands import BAND_NAMES, band_of
 from collbench.compare.changes import Changes
-from collbench.compare.gaps import BAND_NAMES
 from collbench.compare.page.answers import Places, address
 from collbench.compare.page.data import Opening
 from collbench.compare.tables.changes import (
@@ -21,7 +20,7 @@ from collbench.compare.tables.changes import (
 from collbench.core.rows import Workload, conditions_of
 from collbench.core.units import format_size, format_time_us
 from collbench.core.verdict import VERDICTS, Verdict
-from collbench.core.web.html import HtmlCell, element, link, section, table
+from collbench.core.web.html import Cell, HtmlCell, element, link, section, table
 
 ROWS_SHOWN = 500  # rows of each verdict; a page is to be read
 _ORDER: Sequence[Verdict] = ("worse", "better", "cannot tell", "same")
@@ -56,12 +55,7 @@ def changed_rows(changes: Changes, places: Places) -> str:
     if not len(rows):
         return ""
     knobs = varying(rows)
-    heads = [HtmlCell("verdict"), HtmlCell("size", kind="num"), HtmlCell("configuration")]
-    heads += [
-        HtmlCell(name, kind="num") for name in ("change", "between", "and", "new us", "base us")
-    ]
-    # Without an operation: they are shown whatever the filters are.
-    lines: list[tuple[str, list[HtmlCell]]] = []
+    lines: list[list[Cell]] = []
     cut = []
     for verdict in _ORDER[:3]:
         part = by_change(rows[rows["verdict"] == verdict])
@@ -71,12 +65,20 @@ def changed_rows(changes: Changes, places: Places) -> str:
                 if verdict != "cannot tell"
                 else f"{ROWS_SHOWN} of {len(part)} that are not certain"
             )
-        lines += [("", _cells(row, knobs, places)) for _, row in part.head(ROWS_SHOWN).iterrows()]
+        lines += [_cells(row, knobs, places) for _, row in part.head(ROWS_SHOWN).iterrows()]
     if not lines:
         return ""
     words = [*cut, "the change is of the time, new against base, with its interval"]
     hint = element("p", "; ".join(words) + ".", class_="hint")
-    grid = table(heads, lines, kind="sortable", label="Rows that changed")
+    # without an operation: they are shown whatever the filters are
+    heads = ("verdict", "size", "configuration", "change", "between", "and", "new us", "base us")
+    grid = table(
+        heads,
+        lines,
+        kinds=("tight", "num", "name", "num"),
+        kind="sortable",
+        label="Rows that changed",
+    )
     return section("rows", "Rows that changed", hint, grid)
 
 
@@ -140,28 +142,22 @@ def _bands(changes: Changes) -> str:
     groups = dict(tuple(rows.groupby(["op", "_band"], sort=False)))
     ops = list(dict.fromkeys(rows["op"].tolist()))
     lines = [
-        (
-            "",
-            [
-                HtmlCell(op, kind="tight"),
-                *[
-                    _band_cell(groups[op, band])
-                    if (op, band) in groups
-                    else HtmlCell("-", kind="num")
-                    for band in bands
-                ],
-            ],
-        )
+        [op, *[_band_cell(groups[op, one]) if (op, one) in groups else "-" for one in bands]]
         for op in ops
     ]
-    heads = [HtmlCell("time, new / base"), *[HtmlCell(band, kind="num") for band in bands]]
     hint = element(
         "p",
         "The middle change of the time in each band of sizes, and how many rows are worse or"
         " better.",
         class_="hint",
     )
-    return hint + table(heads, lines, kind="grid", label="Changes by bands of sizes")
+    return hint + table(
+        ["time, new / base", *bands],
+        lines,
+        kinds=("tight", "num"),
+        kind="grid",
+        label="Changes by bands of sizes",
+    )
 
 
 def _band_cell(rows: pd.DataFrame) -> HtmlCell:
@@ -173,24 +169,23 @@ def _band_cell(rows: pd.DataFrame) -> HtmlCell:
         "same" if count["same"] else "cannot-tell",
     )
     words = f"\n{', '.join(told)} of {len(rows)}" if told else ""
-    return HtmlCell(f"{middle}{words}", kind=f"num {kind}")
+    return HtmlCell(f"{middle}{words}", kind=kind)
 
 
-def _cells(row: "pd.Series", knobs: list[str], places: Places) -> list[HtmlCell]:
-    size = int(row["size_bytes"])
-    verdict = str(row["verdict"])
-    known = {name: float(row[name]) for name in ("time_us", "time_us_base")}
-    numbers = [HtmlCell(format_time_us(value), sort=value, kind="num") for value in known.values()]
-    changes = [
-        HtmlCell(percent(value), sort=value, kind="num")
-        for value in (float(row[name]) for name in ("ratio", "low", "high"))
-    ]
-    place = _place(row, places)
+def _cells(row: "pd.Series", knobs: list[str], places: Places) -> list[Cell]:
+    size, verdict, place = int(row["size_bytes"]), str(row["verdict"]), _place(row, places)
+    changes, times = (
+        [HtmlCell(words(float(row[name])), float(row[name])) for name in names]
+        for words, names in (
+            (percent, ("ratio", "low", "high")),
+            (format_time_us, ("time_us", "time_us_base")),
+        )
+    )
     href = "" if place is None else address(str(row["op"]), "change", place, size)
     return [
-        HtmlCell(verdict, kind=f"tight {verdict.replace(' ', '-')}"),
-        HtmlCell(format_size(size), sort=size, kind="num"),
-        HtmlCell(configuration(row, [*NAME_COLUMNS, *knobs]), kind="name", href=href),
+        HtmlCell(verdict, kind=verdict.replace(" ", "-")),
+        HtmlCell(format_size(size), size),
+        HtmlCell(configuration(row, [*NAME_COLUMNS, *knobs]), href=href),
         *changes,
-        *numbers,
+        *times,
     ]

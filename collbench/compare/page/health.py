@@ -1,7 +1,7 @@
 """The section of the page about the machine's state before and after the sweep."""
 
 from collbench.compare.load import ResultFile
-from collbench.core.web.html import HtmlCell, element, section, table
+from collbench.core.web.html import Cell, HtmlCell, element, section, table
 from collbench.machine.gpus import GpuState
 from collbench.machine.others import MachineState
 
@@ -15,15 +15,12 @@ def health(loaded: ResultFile) -> str:
     before, after = loaded.health.before, loaded.health.after
     loads = f"Load before {_load(before)}, after {_load(after)}, on {after.cores} cores."
     rows = [
-        ("", _cells(gpu, moment))
+        _cells(gpu, moment)
         for pair in zip(before.gpus, after.gpus, strict=False)
         for gpu, moment in zip(pair, ("before", "after"), strict=True)
     ]
-    heads = [
-        HtmlCell(name, kind="num" if place in (2, 3, 4) else "")
-        for place, name in enumerate(_HEADS)
-    ]
-    grid = table(heads, rows, label="State of the GPUs") if rows else ""
+    kinds = ("name", "", "num", "num", "num", "")
+    grid = table(_HEADS, rows, kinds=kinds, label="State of the GPUs") if rows else ""
     return section("health", "The machine", element("p", loads), grid)
 
 
@@ -31,14 +28,14 @@ def _load(state: MachineState) -> str:
     return "unknown" if state.load is None else f"{state.load:.1f}"
 
 
-def _cells(gpu: GpuState, moment: str) -> list[HtmlCell]:
+def _cells(gpu: GpuState, moment: str) -> list[Cell]:
     held = ", ".join(one.removeprefix("throttled:") for one in gpu.throttles) or "nothing"
     return [
-        HtmlCell(f"{gpu.index} {gpu.name}", kind="name"),
-        HtmlCell(moment),
-        HtmlCell(_of(gpu.sm_mhz, gpu.sm_max_mhz), kind="num"),
-        HtmlCell(_of(gpu.temperature_c, None), kind="num"),
-        HtmlCell(_of(gpu.power_w, gpu.power_limit_w), kind="num"),
+        f"{gpu.index} {gpu.name}",
+        moment,
+        _of(gpu.sm_mhz, gpu.sm_max_mhz),
+        _of(gpu.temperature_c, None),
+        _of(gpu.power_w, gpu.power_limit_w),
         HtmlCell(held, kind="bad" if gpu.throttles else ""),
     ]
 

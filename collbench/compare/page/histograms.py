@@ -29,7 +29,6 @@ from collbench.core.web.svg import clean, number
 ROWS_SHOWN = 60  # a page is to be read
 WIDTH, HEIGHT, AXIS = 330.0, 110.0, 18.0  # pixels of a drawing, and of the numbers below it
 _MARGIN = 22.0  # beside the bars, for the numbers at their ends
-_TICK_ROOM = 46.0  # pixels between two numbers of the axis
 _LEAST_SPAN = 2 * BINS_A_DOUBLING  # bins of an axis: equal times are no single broad bar
 
 
@@ -137,44 +136,14 @@ def drawing(
         f'<line x1="{number(_MARGIN)}" x2="{number(WIDTH - _MARGIN)}" y1="{number(floor)}"'
         f' y2="{number(floor)}" stroke="currentColor"/>'
     )
+    anchors = ((first, "start"), (end, "end"))
     parts += [
-        f'<text x="{number(place_of(tick))}" y="{number(HEIGHT - 4)}" font-size="11"'
-        f' text-anchor="middle">{tick_text(tick)}</text>'
-        for tick in ticks(axis, room)
+        f'<text x="{number(place(at))}" y="{number(HEIGHT - 4)}" font-size="11"'
+        f' text-anchor="{anchor}">{format_time_us(edge_us(at))} us</text>'
+        for at, anchor in anchors
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{number(WIDTH)}"'
         f' height="{number(HEIGHT)}" viewBox="0 0 {number(WIDTH)} {number(HEIGHT)}"'
         f' fill="currentColor">{"".join(parts)}</svg>'
     )
-
-
-def ticks(axis: tuple[int, int], room: float) -> list[float]:
-    """The times, in microseconds, at which an axis of so many pixels has a number.
-
-    >>> ticks((2, 21), 300.0), ticks((0, 80), 300.0)
-    ([2.0, 5.0], [1.0, 10.0, 100.0, 1000.0])
-    """
-    first, end = (math.log10(edge_us(at)) for at in axis)
-    a_decade = room / (end - first)
-    steps = (1, 2, 5) if a_decade * math.log10(2) >= _TICK_ROOM else (1,)
-    every = max(1, math.ceil(_TICK_ROOM / a_decade))
-    decades = range(math.floor(first / every) * every, math.ceil(end) + 1, every)
-    return [
-        step * 10.0**decade
-        for decade in decades
-        for step in steps
-        if first <= math.log10(step) + decade <= end
-    ]
-
-
-def tick_text(time_us: float) -> str:
-    """A time of the axis.
-
-    >>> tick_text(0.5), tick_text(200.0), tick_text(5000.0), tick_text(2e6)
-    ('0.5 us', '200 us', '5 ms', '2 s')
-    """
-    for most, unit_us, unit in ((1e3, 1.0, "us"), (1e6, 1e3, "ms")):
-        if time_us < most:
-            return f"{time_us / unit_us:g} {unit}"
-    return f"{time_us / 1e6:g} s"

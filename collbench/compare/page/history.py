@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from collbench.compare.history import History, Series
-from collbench.compare.tables.changes import percent
+from collbench.compare.tables.changes import NAME_COLUMNS, percent
 from collbench.core.units import format_size, format_time_us
-from collbench.core.web.html import HtmlCell, element, section, table
+from collbench.core.web.html import Cell, HtmlCell, element, section, table
 
 SHOWN = 12  # points that are drawn
 _WIDTH, _HEIGHT, _MARGIN = 300, 84, 10  # of a drawing, in pixels
@@ -38,7 +38,7 @@ def over_runs(known: History | None) -> str:
         "history",
         "History of this machine",
         lead,
-        _events(known),
+        _events(known) if changed else "",
         hint,
         f'<div class="maps">{figures}</div>',
         left,
@@ -46,32 +46,24 @@ def over_runs(known: History | None) -> str:
 
 
 def _events(known: History) -> str:
-    rows = [
-        (
-            "",
-            [
-                HtmlCell(f"{known.names[event.run]}", kind="tight"),
-                HtmlCell(known.started[event.run][:16].replace("T", " "), kind="tight"),
-                HtmlCell(
-                    f"{event.slower}",
-                    sort=event.slower,
-                    kind="num worse" if event.slower else "num same",
-                ),
-                HtmlCell(
-                    f"{event.faster}",
-                    sort=event.faster,
-                    kind="num better" if event.faster else "num same",
-                ),
-                HtmlCell(percent(event.ratio), sort=event.ratio, kind="num"),
+    rows: list[list[Cell]] = [
+        [
+            known.names[event.run],
+            known.started[event.run][:16].replace("T", " "),
+            *[
+                HtmlCell(f"{count}", count, kind if count else "same")
+                for count, kind in ((event.slower, "worse"), (event.faster, "better"))
             ],
-        )
+            HtmlCell(percent(event.ratio), event.ratio),
+        ]
         for event in known.events
     ]
-    if not rows:
-        return ""
-    heads = [HtmlCell("from run on"), HtmlCell("of"), HtmlCell("slower", kind="num")]
-    heads += [HtmlCell("faster", kind="num"), HtmlCell("middle change", kind="num")]
-    return table(heads, rows, label="Runs at which points changed")
+    return table(
+        ("from run on", "of", "slower", "faster", "middle change"),
+        rows,
+        kinds=("tight", "tight", "num"),
+        label="Runs at which points changed",
+    )
 
 
 def _figure(one: Series, known: History) -> str:
@@ -105,7 +97,8 @@ def _figure(one: Series, known: History) -> str:
     dots = "".join(
         f'<circle r="2.5" cx="{x(run)}" cy="{y(math.log(one.times_us[run]))}"/>' for run in places
     )
-    name = f"{one.op} {format_size(one.size_bytes)} {one.backend} {one.algo} {one.proto}".rstrip()
+    size = format_size(int(one.point["size_bytes"]))
+    name = " ".join([one.point["op"], size, *(one.point[of] for of in NAME_COLUMNS[1:])]).rstrip()
     change = (
         f": {percent(one.ratio)}, {format_time_us(one.levels_us[0])} to"
         f" {format_time_us(one.levels_us[-1])} us"

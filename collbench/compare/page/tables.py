@@ -4,42 +4,25 @@ where the numbers come from. They need no JavaScript.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from collbench.compare.baselines import nvls_of
-from collbench.compare.best import Best, Summary, best_label
+from collbench.compare.best import Summary
 from collbench.compare.curves import HeatMap
 from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
 from collbench.compare.likeness import likeness
 from collbench.compare.load import ResultFile
 from collbench.compare.outliers import KIND_NAMES, suspects
-from collbench.compare.tables.summary import (
-    auto_text,
-    busbw_text,
-    counts,
-    facts,
-    form_heading,
-    has_forms,
-    interval_text,
-    kinds_text,
-    legend,
-    next_text,
-    percent_text,
-    rival_text,
-    speedup_text,
-    time_text,
-)
+from collbench.compare.tables.summary import best_columns, counts, facts, kinds_text, legend
 from collbench.core.rows import label, titles
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
-from collbench.core.verdict import Interval
-from collbench.core.web.html import HtmlCell, attributes, element, facts_list, section, table
+from collbench.core.web.html import Cell, HtmlCell, attributes, element, facts_list, section, table
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.machine.views.labels import CLASSES, ends, hop, labels, rate_text
+from collbench.machine.views.labels import CLASSES, ends, labels, rate_text
 
 # A page is to be read: what is more is in the terminal's tables.
 SUSPECTS_ON_PAGE = 200
@@ -80,14 +63,7 @@ def glance(summary: Summary) -> str:
     names = list(dict.fromkeys(name for one in known.values() for name in one))
     order = sorted(names, key=lambda name: name not in _FACT_NAMES)  # those of all workloads first
     rows = [
-        (
-            "",
-            [
-                HtmlCell(named[workload]),
-                *[HtmlCell(one.get(name, ""), kind="wrap") for name in order],
-            ],
-        )
-        for workload, one in known.items()
+        [named[workload], *[one.get(name, "") for name in order]] for workload, one in known.items()
     ]
     meaning = [line.removesuffix(".") for line in legend(summary) if line.startswith("vs ")]
     if "effect" in names:
@@ -96,8 +72,8 @@ def glance(summary: Summary) -> str:
         return ""
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
     cut = cut_hint(len(shown), len(summary.best), "workloads")
-    heads = [HtmlCell("what"), *[HtmlCell(_FACT_NAMES.get(name, name)) for name in order]]
-    grid = table(heads, rows, kind="cards", label="At a glance")
+    heads = ["what", *[_FACT_NAMES.get(name, name) for name in order]]
+    grid = table(heads, rows, kinds=("", "wrap"), kind="cards", label="At a glance")
     return section("glance", "At a glance", hint, cut, grid)
 
 
@@ -116,41 +92,13 @@ def best_of_sizes(summary: Summary) -> str:
         return ""
     named = titles(summary.best)
     shown = [
-        (workload, size, best)
-        for workload, sizes in summary.best.items()
-        for size, best in sizes.items()
-    ][:ROWS_ON_PAGE]
-    columns: dict[str, Callable[[Best], HtmlCell]] = {
-        "time us": lambda best: _cell(time_text(best), best.time_us),
-        "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
-    }
-    if any(best.of_max is not None for best in every):
-        name = "of max" if any(best.has_floor for best in every) else "of ceiling"
-        columns[name] = lambda best: _cell(percent_text(best.of_max), best.of_max)
-    if any(best.gain is not None for best in every):
-        columns["next"] = lambda best: _cell(next_text(best), _median(best.gain))
-    if any(best.excess is not None for best in every):
-        columns["auto"] = lambda best: _cell(auto_text(best), _median(best.excess))
-    for peer in summary.peers:
-        columns[f"vs {peer}"] = partial(_speedup_cell, peer)
-        if has_forms(summary, peer):
-            columns[f"{form_heading(peer)} of {peer}"] = partial(_rival_cell, peer)
-    heads = [HtmlCell("what"), HtmlCell("size", kind="num"), HtmlCell("best")]
-    heads += [HtmlCell(name, kind="num") for name in columns]
-    has_backend = len({best.row.backend for best in every}) > 1
-    rows = [
-        (
-            workload.op,
-            [
-                HtmlCell(named[workload], kind="tight"),
-                HtmlCell(format_size(size), sort=size, kind="num"),
-                HtmlCell(
-                    text=best_label(best, summary.knobs, has_backend=has_backend), kind="name"
-                ),
-                *[cell(best) for cell in columns.values()],
-            ],
-        )
-        for workload, size, best in shown
+        (workload, best) for workload, sizes in summary.best.items() for best in sizes.values()
+    ]
+    shown = shown[:ROWS_ON_PAGE]
+    columns = best_columns(summary, every, is_wide=True)
+    rows: list[list[Cell]] = [
+        [named[workload], *[HtmlCell(one.text(best), one.value(best)) for one in columns]]
+        for workload, best in shown
     ]
     return section(
         "best",
@@ -158,29 +106,15 @@ def best_of_sizes(summary: Summary) -> str:
         FOLLOWS,
         element("p", " ".join(legend(summary)), class_="hint"),
         cut_hint(len(shown), len(every), "rows"),
-        table(heads, rows, kind="sortable", label="Best of each size"),
+        table(
+            ["what", *[one.head.strip().replace("busbw", "busbw GB/s") for one in columns]],
+            rows,
+            kinds=["tight", *["num" if one.is_number else "name" for one in columns]],
+            ops=[workload.op for workload, _ in shown],
+            kind="sortable",
+            label="Best of each size",
+        ),
     )
-
-
-def _median(ratio: Interval | None) -> float | None:
-    return None if ratio is None else ratio.median
-
-
-def _cell(text: str, value: float | None) -> HtmlCell:
-    """A number; what is not known sorts last."""
-    return HtmlCell(text, sort=math.nan if value is None else value, kind="num")
-
-
-def _speedup_cell(peer: str, best: Best) -> HtmlCell:
-    known = best.peers.get(peer)
-    if known is None:
-        return _cell("-", None)
-    parts = (speedup_text(best, peer), interval_text(best, peer).removesuffix("-"))
-    return _cell(" ".join(filter(None, parts)), known.median)
-
-
-def _rival_cell(peer: str, best: Best) -> HtmlCell:
-    return HtmlCell(rival_text(best, peer))
 
 
 def knobs(maps: Sequence[HeatMap]) -> str:
@@ -188,9 +122,9 @@ def knobs(maps: Sequence[HeatMap]) -> str:
     figures = []
     for one in maps[:MAPS_ON_PAGE]:
         step = math.ceil(len(one.sizes) / SIZES_OF_MAP)
-        heads = [HtmlCell(one.knob), *[HtmlCell(format_size(size)) for size in one.sizes[::step]]]
-        rows = [
-            ("", [HtmlCell(value), *map(_share, shares[::step])])
+        heads = [one.knob, *[format_size(size) for size in one.sizes[::step]]]
+        rows: list[list[Cell]] = [
+            [value, *map(_share, shares[::step])]
             for value, shares in zip(one.values, one.share, strict=True)
         ]
         every = f", {len(heads) - 1} of {len(one.sizes)} sizes" if step > 1 else ""
@@ -235,87 +169,63 @@ def odd(summary: Summary) -> str:
     """Rows that look wrong, worst first."""
     strange = suspects(summary)
     if not strange:
-        return section(
-            "odd",
-            "Rows that look wrong",
-            element(
-                "p",
-                "None: data right, times on smooth curves, repeats agree as far as there are any.",
-            ),
-        )
+        text = "None: data right, times on smooth curves, repeats agree as far as there are any."
+        return section("odd", "Rows that look wrong", element("p", text))
     more = (
         f"; the first {SUSPECTS_ON_PAGE} are shown, collbench compare --all shows the others"
         if len(strange) > SUSPECTS_ON_PAGE
         else ""
     )
-    heads = [
-        HtmlCell("what"),
-        HtmlCell("size", kind="num"),
-        HtmlCell("configuration"),
-        HtmlCell("kind"),
-        HtmlCell("why"),
-    ]
     rows = [
         (
-            "",
-            [
-                HtmlCell(one.row.op),
-                HtmlCell(format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
-                HtmlCell(label(one.row, summary.knobs, has_backend=True), kind="name"),
-                HtmlCell(KIND_NAMES[one.kind], kind="tight"),
-                HtmlCell(one.why, kind="wrap"),
-            ],
+            one.row.op,
+            HtmlCell(format_size(one.row.size_bytes), one.row.size_bytes),
+            label(one.row, summary.knobs, has_backend=True),
+            KIND_NAMES[one.kind],
+            one.why,
         )
         for one in strange[:SUSPECTS_ON_PAGE]
     ]
+    grid = table(
+        ("what", "size", "configuration", "kind", "why"),
+        rows,
+        kinds=("", "num", "name", "tight", "wrap"),
+        kind="sortable",
+        label="Rows that look wrong",
+    )
     return section(
-        "odd",
-        "Rows that look wrong",
-        element("p", f"{kinds_text(strange)}{more}."),
-        table(heads, rows, kind="sortable", label="Rows that look wrong"),
+        "odd", "Rows that look wrong", element("p", f"{kinds_text(strange)}{more}."), grid
     )
 
 
 def links(loaded: ResultFile) -> str:
-    """The link matrix of the most similar machine, and the links that limit rows."""
-    limits = Counter(row.limit for row in loaded.records if row.limit)
-    named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
-    parts = (
-        [element("p", f"Links that limit rows, as the file has them: {named}.")] if named else []
-    )
-    if loaded.topology is not None:
-        return section(
-            "links",
-            "Links",
-            element("p", "The machine that was measured, as it was found then."),
-            matrix(loaded.topology),
-            *[element("p", f"{note}.", class_="hint") for note in loaded.topology.notes],
-            *parts,
-        )
-    near = likeness(loaded.frame)
-    if near is None:
-        unknown = (
+    """The link matrix of the machine, or of the most similar one, and the links that limit rows."""
+    topology, near = loaded.topology, None
+    said, kind = "The machine that was measured, as it was found then.", ""
+    if topology is None:
+        near, kind = likeness(loaded.frame), "note"
+        said = (
             "The results do not describe the links of the machine, and no described machine has its"
             " GPUs."
         )
-        return section("links", "Links", element("p", unknown, class_="note"), *parts)
-    same = "name and number" if near.is_same else "model, though not the same machine"
-    origin_text = (
-        "The results do not describe the links. This is the described machine"
-        f" {near.name} ({near.topology.name}), which has GPUs of that {same}."
-        " collbench topo describes the real one."
-    )
-    notes = [
-        element("p", f"Of {near.name}: {note}.", class_="hint") for note in near.topology.notes
-    ]
-    return section(
-        "links",
-        "Links",
-        element("p", origin_text, class_="note"),
-        matrix(near.topology),
-        *notes,
-        *parts,
-    )
+    if near is not None:
+        topology = near.topology
+        same = "name and number" if near.is_same else "model, though not the same machine"
+        said = (
+            "The results do not describe the links. This is the described machine"
+            f" {near.name} ({topology.name}), which has GPUs of that {same}."
+            " collbench topo describes the real one."
+        )
+    parts = [element("p", said, class_=kind)]
+    if topology is not None:
+        of = "" if near is None else f"Of {near.name}: "
+        parts.append(matrix(topology))
+        parts += [element("p", f"{of}{note}.", class_="hint") for note in topology.notes]
+    limits = Counter(row.limit for row in loaded.records if row.limit)
+    if limits:
+        named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
+        parts.append(element("p", f"Links that limit rows, as the file has them: {named}."))
+    return section("links", "Links", *parts)
 
 
 def matrix(topology: Topology) -> str:
@@ -329,34 +239,18 @@ def matrix(topology: Topology) -> str:
         for way in line:
             text, rate = way.label, way.usable_gbs
             seen.add("NV#" if way.kind == "NVL" else text)
-            kind = (
-                "self"
-                if text == "X" or not rate or not top
-                else f"h{step(_LOW + (1 - _LOW) * 0.95 * math.sqrt(rate / top))}"
-            )
-            cells.append(
-                HtmlCell(
-                    text=text if text == "X" or rate is None else f"{text}\n{rate_text(rate)}",
-                    kind=kind,
-                )
-            )
-        rows.append(("", cells))
-    heads = [HtmlCell(""), *[HtmlCell(named[node.id]) for node in nodes]]
+            kind = "self"
+            if text != "X" and rate and top:
+                kind = f"h{step(_LOW + (1 - _LOW) * 0.95 * math.sqrt(rate / top))}"
+            if text != "X" and rate is not None:
+                text += f"\n{rate_text(rate)}"
+            cells.append(HtmlCell(text, kind=kind))
+        rows.append(cells)
+    heads = ["", *[named[node.id] for node in nodes]]
     classes = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
-    slow = {
-        hop(topology, way)
-        for line in paths
-        for way in line
-        if way.usable_gbs is not None and way.usable_gbs == top
-    }
-    hint = (
-        f"Class of the path, and GB/s per direction that stores of a kernel get over it. {classes}."
-        if slow
-        else f"Class of the path. {classes}."
-    )
-    return table(heads, rows, kind="matrix", label="Link matrix") + element(
-        "p", hint, class_="hint"
-    )
+    rates = ", and GB/s per direction that stores of a kernel get over it" if top else ""
+    hint = element("p", f"Class of the path{rates}. {classes}.", class_="hint")
+    return table(heads, rows, kind="matrix", label="Link matrix") + hint
 
 
 def caption(loaded: ResultFile) -> str:

@@ -11,7 +11,9 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import matplotlib
@@ -73,73 +75,52 @@ _STYLE: dict[Any, Any] = {
 def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
     """The picture of one file, as png or svg. The same curves give the same bytes."""
     groups = _grouped(curves, lambda curve: curve.group)
-    with _settings():
-        figure = _figure(heading)
-        entries: dict[str, Line2D] = {}
-        if len(groups) == 1:
-            [here] = groups.values()
-            for axes, kind in zip(_axes(figure, 2), kinds(here)[:2], strict=True):
-                _one_group(axes, here, kind, entries)
-            figure.text(0.02, 0.895, here[0].group.title, fontsize=18, va="center")
-        else:
-            [kind] = kinds(curves)[:1]
-            for axes, (group, here) in zip(
-                _axes(figure, len(groups)), groups.items(), strict=False
-            ):
-                _summary(axes, here, kind, entries)
-                axes.set_title(textwrap.shorten(group.title, 36), loc="left")
-            _label_edges(figure)
-        _legend(figure, entries)
-        return _bytes(figure, ending)
+    if len(groups) > 1:
+        [kind] = kinds(curves)[:1]
+        panels = [
+            (group.title, partial(_summary, here=here, kind=kind)) for group, here in groups.items()
+        ]
+        return _picture(panels, heading, ending, are_alike=True)
+    [(group, here)] = groups.items()
+    titles = (group.title, "")
+    panels = [
+        (title, partial(_one_group, here=here, kind=kind))
+        for title, kind in zip(titles, kinds(here), strict=False)
+    ]
+    return _picture(panels, heading, ending, are_alike=False)
 
 
-def draw_pairs(
-    pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
-) -> bytes:
-    """The picture of two files, new and base: both curves, and the ratio of their times; of several
-    groups the ratios.
-    """
+def draw_pairs(pairs: Sequence[CurvePair], heading: str, ending: str) -> bytes:
+    """The picture of two files, new and base: the ratio of their times."""
     groups = _grouped(pairs, lambda pair: pair.new.group)
+    panels = [(group.title, partial(_ratios, here=here)) for group, here in groups.items()]
+    return _picture(panels, heading, ending, are_alike=True)
+
+
+def _picture(
+    panels: Sequence[tuple[str, Callable[..., None]]], heading: str, ending: str, *, are_alike: bool
+) -> bytes:
+    """Panels with their titles. are_alike: all have the same axes."""
     with _settings():
-        figure = _figure(heading)
+        figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
+        figure.text(0.02, 0.955, textwrap.shorten(heading, 110), fontsize=21, va="center")
         entries: dict[str, Line2D] = {}
-        if len(groups) == 1:
-            [here] = groups.values()
-            left, right = _axes(figure, 2)
-            _both(left, here, names, entries)
-            _ratios(right, here, entries)
-            figure.text(0.02, 0.895, here[0].new.group.title, fontsize=18, va="center")
-        else:
-            for axes, (group, here) in zip(
-                _axes(figure, len(groups)), groups.items(), strict=False
-            ):
-                _ratios(axes, here, entries)
-                axes.set_title(textwrap.shorten(group.title, 36), loc="left")
+        for axes, (title, drawn) in zip(_axes(figure, len(panels)), panels, strict=True):
+            drawn(axes, entries=entries)
+            axes.set_title(textwrap.shorten(title, 36 if len(panels) > 2 else 60), loc="left")
+        if are_alike:
             _label_edges(figure)
         _legend(figure, entries)
         return _bytes(figure, ending)
 
 
-def _settings() -> Any:
+@contextmanager
+def _settings() -> Iterator[None]:
     """Settings of matplotlib for the time of a picture, whatever those of its user are."""
-    context = matplotlib.rc_context()
-
-    class Settings:
-        def __enter__(self) -> None:
-            context.__enter__()
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_STYLE)
-
-        def __exit__(self, *error: Any) -> None:
-            context.__exit__(*error)
-
-    return Settings()
-
-
-def _figure(heading: str) -> Figure:
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
-    figure.text(0.02, 0.955, textwrap.shorten(heading, 110), fontsize=21, va="center")
-    return figure
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
 
 
 def _axes(figure: Figure, count: int) -> list[Axes]:
@@ -234,10 +215,6 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_axisbelow(True)
 
 
-def _sizes(curves: Sequence[Curve]) -> list[int]:
-    return [point.bytes for curve in curves for point in curve.points]
-
-
 def _color(curve: Curve) -> str:
     """The colour of a curve: of its library, or of its algorithm."""
     name = curve.backend if curve.is_peer else dict(curve.knobs).get("algorithm", "")
@@ -322,10 +299,13 @@ def _one_group(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str,
         others += line.role == "other"
         if line.role != "other":
             _add(entries, line.curve.name, style)
-    if others:
-        name = counted(others, "other")
-        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
+    _add_others(entries, others)
     _finish(axes, here, kind, entries)
+
+
+def _add_others(entries: dict[str, Line2D], count: int) -> None:
+    if count:
+        _add(entries, counted(count, "other"), {"color": "#CCCCCC", "linewidth": 1.5})
 
 
 def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:
@@ -360,7 +340,7 @@ def _finish(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Li
         axes.axhline(one, **style)
         if kind == "wire":
             _add(entries, "100: all that the links allow", style)
-    _size_axis(axes, _sizes(here))
+    _size_axis(axes, [point.bytes for curve in here for point in curve.points])
     axes.set_xlabel("size", labelpad=2)
     _value_axis(axes, kind)
 
@@ -387,26 +367,6 @@ def _legend(figure: Figure, entries: Mapping[str, Line2D]) -> None:
         labelspacing=0.35,
         fontsize=15 if len(entries) <= 12 else 13,
     )
-
-
-def _both(
-    axes: Axes, here: Sequence[CurvePair], names: tuple[str, str], entries: dict[str, Line2D]
-) -> None:
-    """Two files' curves of one group: the new one's solid, the base's dotted."""
-    curves = [curve for pair in here for curve in (pair.new, pair.base)]
-    kind: Kind = "busbw" if "busbw" in kinds(curves) else "algbw"
-    axes.set_ylabel(_TITLES[kind])
-    used: dict[tuple[str, str], int] = {}
-    _add(entries, f"new: {names[0]}", {"color": _INK, "linewidth": 2.2})
-    _add(entries, f"base: {names[1]}", {"color": _INK, "linewidth": 2.2, "linestyle": ":"})
-    for pair in shown(here):
-        style = _pair_style(pair, used)
-        base = {**style, "linestyle": ":", "markerfacecolor": "none"}
-        _plot(axes, pair.base, kind, {}, base, has_band=False)
-        _plot(axes, pair.new, kind, {}, style, has_band=True)
-    _size_axis(axes, _sizes(curves))
-    axes.set_xlabel("size", labelpad=2)
-    _value_axis(axes, kind)
 
 
 def _pair_style(pair: CurvePair, used: dict[tuple[str, str], int]) -> LineStyle:
@@ -441,12 +401,8 @@ def _ratios(axes: Axes, here: Sequence[CurvePair], entries: dict[str, Line2D]) -
         low, high = [one[2] for one in known], [one[3] for one in known]
         axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=3.5)
         _add(entries, " | ".join(dict.fromkeys((pair.new.name, pair.base.name))), style)
-    if others:
-        name = counted(len(others), "other")
-        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
-    _size_axis(axes, _sizes([pair.new for pair in here]))
-    axes.set_xlabel("size", labelpad=2)
-    _value_axis(axes, "time")
+    _add_others(entries, len(others))
+    _finish(axes, [pair.new for pair in here], "time", entries)
     bottom, top = axes.get_ylim()
     axes.axhspan(1, top, color=JUDGEMENTS["worse"].light, alpha=0.06, linewidth=0)
     axes.axhspan(bottom, 1, color=JUDGEMENTS["better"].light, alpha=0.06, linewidth=0)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from collbench.core.collectives import OpName, collective
-from collbench.core.dtypes import ALIASES, DTYPES
+from collbench.core.collectives import Collective, OpName, collective
+from collbench.core.dtypes import ALIASES, DTYPES, dtype
 from collbench.core.errors import UsageError
 from collbench.core.knobs import UNASKED
 from collbench.core.record import TRAFFIC, Record
@@ -83,7 +83,7 @@ def foreign(
     *,
     op: OpName,
     backend: str,
-    dtype: str = "",
+    dtype_name: str = "",
     redop: str = "",
     root: int = 0,
     placement: str = "out",
@@ -106,7 +106,8 @@ def foreign(
     """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong
     elements, or without a time, has none.
 
-    bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where
+    count: 0 where it follows from size and type. bounds_us: bounds of the time that the tool itself
+    gives. failure: why the data is wrong, where
     elements are not counted. traffic: notes of record.TRAFFIC.
     """
     known = collective(op)
@@ -117,7 +118,7 @@ def foreign(
         backend=backend,
         ctas=0,
         **UNASKED,
-        dtype=dtype,
+        dtype=dtype_name,
         redop=redop if known.is_reduction and redop else "sum",
         root=max(root, 0),
         placement=placement,
@@ -125,7 +126,7 @@ def foreign(
         ranks=ranks,
         hosts=hosts,
         size_bytes=size_bytes,
-        count=count,
+        count=count or _count(known, size_bytes, item_bytes(dtype_name), ranks),
         iters=iters,
         wrong=wrong,
         status="wrong" if failure or wrong else "error" if reason else "ok",
@@ -137,6 +138,19 @@ def foreign(
         timestamp=timestamp,
     )
     return base if reason else timed(base, times, bounds_us)
+
+
+def item_bytes(name: str) -> int:
+    """The bytes of an element of a type; 0 of one that we do not have."""
+    known = next((one for one in DTYPES if one == name), None)
+    return dtype(known).item_bytes if known else 0
+
+
+def _count(op: Collective, size_bytes: int, item: int, ranks: int) -> int:
+    """The elements of a block; 0 where the type or the ranks that it needs are not known."""
+    if not item or (op.size_in_blocks and not ranks):
+        return 0
+    return op.block_count(size_bytes, item, ranks or 1)
 
 
 def ways_told(what: str, *, is_both: bool) -> str:

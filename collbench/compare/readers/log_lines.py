@@ -8,7 +8,6 @@ mixes, such as ranks.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
@@ -47,16 +46,6 @@ class Line(NamedTuple):
     stream: str
     text: str
     whole: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The form of a prefix; pattern: its numbers are groups."""
-
-    pattern: re.Pattern[str]
-
-    def match(self, line: str) -> re.Match[str] | None:
-        return self.pattern.match(line)
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -99,7 +88,7 @@ def _with_continued(lines: Iterable[Line], heading: re.Pattern[str]) -> Iterator
             yield line
 
 
-def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[_Form]:
+def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[re.Pattern[str]]:
     """The forms of the prefixes of headings, longest first, of those that two lines have."""
     seen: dict[str, int] = {}
     for _, line in lines:
@@ -108,11 +97,11 @@ def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[_
             form = _form_of(line[: match.start()])
             if form in seen or len(seen) < _MOST_FORMS:
                 seen[form] = seen.get(form, 0) + 1
-    forms = [_Form(re.compile(form)) for form in sorted(seen, key=len, reverse=True)]
+    forms = [re.compile(form) for form in sorted(seen, key=len, reverse=True)]
     return [form for form in forms if _has_two(form, lines)]
 
 
-def _has_two(form: _Form, lines: Sequence[tuple[int, str]]) -> bool:
+def _has_two(form: re.Pattern[str], lines: Sequence[tuple[int, str]]) -> bool:
     found = (line for _, line in lines if form.match(line))
     return next(found, None) is not None and next(found, None) is not None
 
@@ -143,7 +132,7 @@ def _form_of(prefix: str) -> str:
     return "".join(parts)
 
 
-def _matched(line: str, forms: Sequence[_Form]) -> re.Match[str] | None:
+def _matched(line: str, forms: Sequence[re.Pattern[str]]) -> re.Match[str] | None:
     return next((match for form in forms if (match := form.match(line))), None)
 
 

@@ -16,6 +16,7 @@ from collbench.compare.readers.foreign import (
     dtype_of,
     foreign,
     hosts_line,
+    item_bytes,
     merged,
     op_in,
     op_named,
@@ -37,7 +38,6 @@ from collbench.compare.readers.nccl_tests_table import (
 )
 from collbench.compare.readers.proof import Printed, ProofReading, half_unit, reading_of
 from collbench.core.collectives import OPS, OpName, collective
-from collbench.core.dtypes import DTYPES, dtype
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
@@ -102,6 +102,15 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         remarks.add(
             "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
         )
+    return rows_of(runs, name, remarks)
+
+
+def rows_of(
+    runs: Sequence[TableRun], name: str, remarks: ForeignRemarks
+) -> tuple[list[Record], tuple[str, ...]]:
+    """The rows of tables, however they are written, and remarks. Raises UsageError with the
+    place.
+    """
     rows: list[tuple[ForeignTable, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
@@ -257,16 +266,16 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
 
 
 def _ranks_remarks(run: TableRun, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
-    here, known = (run.heading_line,), len(run.hosts)
-    if known and ranks == run.claimed_ranks < known:
-        yield f"{known} lines name a rank, in groups of {ranks} ({{at}})", here
+    here, known = (run.heading_line,), len(run.hosts) or run.nranks
+    if run.hosts and ranks == run.claimed_ranks < known:
+        yield f"{known} ranks are named, in groups of {ranks} ({{at}})", here
     elif known and ranks != known:
         yield (
-            f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
+            f"{known} ranks are named, but busbw / algbw is that of {ranks or 'no number of'}"
             " ranks ({at})",
             here,
         )
-    elif ranks and not known and ranks != run.nranks:
+    elif ranks and not known:
         yield f"how many ranks: {ranks}, by busbw / algbw ({{at}})", here
     elif not ranks:
         yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
@@ -292,11 +301,11 @@ def _reading(run: TableRun, op: OpName, name: str) -> ProofReading:
             placement=part.placement,
             size_bytes=row.size_bytes,
             time=float(part.time),
-            time_error=half_unit(part.time),
+            time_error=half_unit(part.time) + run.rounding,
             algbw=float(part.algbw) * run.rate_gbs,
-            algbw_error=half_unit(part.algbw) * run.rate_gbs,
+            algbw_error=half_unit(part.algbw) * run.rate_gbs + run.rounding,
             busbw=float(part.busbw) * run.rate_gbs,
-            busbw_error=half_unit(part.busbw) * run.rate_gbs,
+            busbw_error=half_unit(part.busbw) * run.rate_gbs + run.rounding,
         )
         for line, row in run.rows
         for part in row.parts
@@ -354,9 +363,7 @@ def _size_over_count(run: TableRun) -> int:
     """Size over the bytes of `count` elements, of all rows; 0 if it is no one whole number."""
     numbers = set()
     for _, row in run.rows:
-        name = dtype_of(row.dtype)
-        known = next((one for one in DTYPES if one == name), None)
-        block = row.count * dtype(known).item_bytes if known else 0
+        block = row.count * item_bytes(dtype_of(row.dtype))
         numbers.add(row.size_bytes // block if block and not row.size_bytes % block else 0)
     return numbers.pop() if len(numbers) == 1 else 0
 
@@ -407,25 +414,25 @@ def _records(
             continue
         is_counted = "#wrong" in run.columns and _is_checked(run, part)
         count = number(part.check) if is_counted else None
-        low, high = part.bounds or ("", "")
         yield foreign(
             op=op,
             backend="nccl",
-            dtype=dtype_of(row.dtype),
+            dtype_name=dtype_of(row.dtype),
             redop=row.redop,
             root=row.root,
             placement=part.placement,
             ranks=reading.ranks,
-            hosts=len(set(run.hosts.values())),
-            size_bytes=row.size_bytes * (reading.ranks if reading.is_block else 1),
+            hosts=len(set(run.hosts.values())) or run.nodes,
+            size_bytes=row.size_bytes,
             count=row.count,
             times_us=[float(part.time)],
-            bounds_us=(float(low), float(high)) if part.bounds else None,
-            iters=run.iters,
+            bounds_us=part.bounds_us,
+            iters=row.iters or run.iters,
             wrong=None if count is None else int(count),
             is_checked=_is_checked(run, part) and not is_unclear,
             failure=_failure(run, row, part),
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
             versions=library,
+            timestamp=run.timestamp,
         )

@@ -108,10 +108,12 @@ def as_printed(text: str) -> tuple[str, bool]:
 
 @dataclass(slots=True, kw_only=True)
 class TableRun:
-    """The contents of the lines above a table, and the rows of the table."""
+    """The contents of the lines above a table, and the rows of the table. nodes: how many hosts,
+    where they have no names. rounding: of a number, beside half a unit of its last digit.
+    """
 
-    stream: str
-    first: int
+    stream: str = ""
+    first: int = 1
     last: int = 0
     program: str = ""
     command: str = ""
@@ -142,6 +144,9 @@ class TableRun:
     doubled: str = ""
     is_after_empty: bool = False
     is_op_by_rows: bool = False
+    nodes: int = 0
+    rounding: float = 0.0
+    timestamp: str = ""
 
     @property
     def is_table(self) -> bool:
@@ -173,12 +178,12 @@ class TablePart:
     algbw: str
     busbw: str
     check: str
-    bounds: tuple[str, str] | None
+    bounds_us: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A line of the table."""
+    """A line of the table. iters: of this row, where it has its own."""
 
     size_bytes: int
     count: int
@@ -186,6 +191,7 @@ class TableRow:
     redop: str
     root: int
     parts: tuple[TablePart, ...]
+    iters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +462,7 @@ def _part(placement: str, columns: Sequence[str], cells: Sequence[str]) -> Table
         algbw=rates[1],
         busbw=rates[2],
         check=check,
-        bounds=(low, high) if number(low) and number(high) else None,
+        bounds_us=(float(low), float(high)) if number(low) and number(high) else None,
     )
 
 

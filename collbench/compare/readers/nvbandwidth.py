@@ -5,10 +5,9 @@ descriptions. What they mean is in nvbandwidth_matrix.
 import re
 from dataclasses import dataclass, field, replace
 
-from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, merged, refuse_too_many
+from collbench.compare.readers.foreign import ForeignRemarks
 from collbench.compare.readers.log_lines import Line, log_lines
-from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, records_of
-from collbench.core.errors import UsageError
+from collbench.compare.readers.nvbandwidth_matrix import WITH_ROWS, Host, Matrix, rows_of
 from collbench.core.record import Record
 
 TOOL = "nvbandwidth"
@@ -16,7 +15,7 @@ IS_DOCUMENT = False
 _TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
 HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
 _VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
-_RUNNING = re.compile(rf"Running ({_TEST})\.")
+_RUNNING = re.compile(rf"(?:Running|Waiving) ({_TEST})\.")
 _DESCRIPTION = re.compile(r"(?:memcpy|memory latency|Device to Device|multicast|Bisect)\s.{0,150}")
 _DRIVER = re.compile(r"Driver Version:\s*(\S{1,30})")
 _DEVICE = re.compile(
@@ -27,7 +26,14 @@ _LABELS = re.compile(r"\d{1,5}(?:\s+\d{1,5})*\Z")
 _ROW = re.compile(r"(\d{1,5})((?:\s+(?:N/A|\d{1,9}\.\d{1,6}))+)\Z")
 _BEGUN_ROW = re.compile(r"\d{1,5}\s+(?:N/A|\d)")
 _END = re.compile(r"(?:SUM|&&&& PERF)\s+(\S{1,120})\s")
-_NOT_RUN = re.compile(r"(Waived|Error|ERROR|Not Found)\b")
+_NOT_RUN = re.compile(r"(Waived|Waiving|Error|ERROR|Not Found|Invalid value)\b")
+_WAIVED = "waived: the machine lacks what it needs, between GPUs access to each other's memory"
+_MEANING = {
+    "waived": _WAIVED,
+    "waiving": _WAIVED,
+    "invalid value": "its own check met wrong data, and it ended",
+}
+_LOOK = "nvidia-smi topo -p2p r, ACS, IOMMU and Xid in dmesg: collbench doctor"
 _PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
 
 
@@ -46,27 +52,17 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for line in log_lines(text, HEADING):
         parser.take(line)
     remarks = ForeignRemarks("line")
-    rows: list[tuple[ForeignTable, int, Record]] = []
-    for span, matrix, host in parser.found:
-        rows += [(span, line, row) for line, row in records_of(matrix, host, remarks)]
     for test, place in parser.not_run:
         remarks.add(f"{test} ({{at}})", place)
-    refuse_too_many([(line, row) for _, line, row in rows], name)
-    said = remarks.texts()
-    if not rows:
-        last = parser.found[-1][1].place if parser.found else text.count("\n") + 1
-        raise UsageError(
-            f"{name}, line {last}: no row: {'; '.join(said) or 'the output ends before a matrix'}",
-            "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce",
-        )
-    return merged(rows, name), said
+    empty = f"the output ends before a matrix, in line {text.count(chr(10)) + 1}"
+    return rows_of(parser.found, name, remarks, empty, _LOOK if parser.not_run else WITH_ROWS)
 
 
 @dataclass(slots=True, kw_only=True)
 class _MatrixParser:
     """The matrices in a text, from its lines one by one."""
 
-    found: list[tuple[ForeignTable, Matrix, Host]] = field(default_factory=list)
+    found: list[tuple[Matrix, Host]] = field(default_factory=list)
     not_run: list[tuple[str, int]] = field(default_factory=list)
     host: Host = field(default_factory=Host)
     test: str = ""
@@ -77,11 +73,12 @@ class _MatrixParser:
         """The next line."""
         text = line.text
         if version := _VERSION.match(text):
-            self._stop()
+            self.current = None  # with or without its end
             self.host = Host(versions=f"nvbandwidth {version[1]}", command=self.host.command)
         elif running := _RUNNING.match(text):
-            self._stop()
+            self.current = None
             self.test = running[1]
+            self._take_of_test(line)
         elif (driver := _DRIVER.match(text)) and self.host.versions:
             self.host = replace(self.host, versions=f"{self.host.versions}; driver {driver[1]}")
         elif device := _DEVICE.match(text):
@@ -90,7 +87,7 @@ class _MatrixParser:
         elif _PROGRAM.search(text) and not self.test:
             self.host = Host(command=text)
         elif _PROGRAM.search(text):
-            self._stop()
+            self.current = None
             self.host, self.test = Host(command=text), ""
         elif self.test or self.host.versions:
             self._take_of_test(line)
@@ -98,7 +95,9 @@ class _MatrixParser:
     def _take_of_test(self, line: Line) -> None:
         text, matrix = line.text, self.current
         if self.test and (not_run := _NOT_RUN.match(text)):
-            self.not_run.append((f"{self.test} did not run: {not_run[1].lower()}", line.number))
+            word = not_run[1].lower()
+            said = f"{self.test} did not run: {_MEANING.get(word, word)}"
+            self.not_run.append((said, line.number))
         elif end := _END.match(text):
             if matrix is not None:
                 # of a part of the output: the end names the test, too
@@ -109,17 +108,10 @@ class _MatrixParser:
         elif matrix is not None and matrix.columns and _BEGUN_ROW.match(text):
             _add_row(matrix, line.number, text)
         elif _DESCRIPTION.match(text):
-            self._stop()
             self.current = Matrix(
                 test=self.test, place=line.number, description=text, has_end=False
             )
-            conditions = {"the command": self.host.command, "the version": self.host.versions}
-            span = ForeignTable(first=line.number, last=line.number, conditions=conditions)
-            self.found.append((span, self.current, self.host))
-
-    def _stop(self) -> None:
-        """What stood before is over, with or without its end."""
-        self.current = None
+            self.found.append((self.current, self.host))
 
 
 def _add_row(matrix: Matrix, number: int, text: str) -> None:

@@ -5,8 +5,8 @@ matrices of one test stand below each other in one. What they mean is in nvbandw
 import re
 from collections.abc import Mapping
 
-from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, merged, refuse_too_many
-from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, is_matrix, labels, records_of
+from collbench.compare.readers.foreign import ForeignRemarks
+from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, is_matrix, labels, rows_of
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
 from collbench.core.record import Record
@@ -39,25 +39,16 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             f"{name}: nvbandwidth's JSON has no list 'testcases'{f': {error}' if error else ''}",
             "the run failed: look at its text output",
         )
-    host = _host(inner)
-    remarks = ForeignRemarks("test")
-    rows: list[tuple[ForeignTable, int, Record]] = []
+    host, remarks = _host(inner), ForeignRemarks("test")
+    found = []
     for place, test in enumerate(tests, start=1):
         matrix = _matrix(test, place, f"{name}, test {place}")
         if matrix is None:
             status = test.get("status", "no status") if isinstance(test, dict) else ""
             remarks.add(f"{_text(test, 'name')} did not run: {str(status).lower()} ({{at}})", place)
-            continue
-        table = ForeignTable(first=place, last=place, conditions={})
-        rows += [(table, at, row) for at, row in records_of(matrix, host, remarks)]
-    refuse_too_many([(place, row) for _, place, row in rows], name)
-    said = remarks.texts()
-    if not rows:
-        raise UsageError(
-            f"{name}: no row: {'; '.join(said) or 'there is no test'}",
-            "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce",
-        )
-    return merged(rows, name), said
+        else:
+            found.append((matrix, host))
+    return rows_of(found, name, remarks, "there is no test")
 
 
 def _host(inner: Mapping[str, object]) -> Host:

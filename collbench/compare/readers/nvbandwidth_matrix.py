@@ -10,21 +10,26 @@ GPU, from or to all GPUs at once, and latencies have no counterpart. Source: nvb
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from collbench.compare.readers.foreign import (
     NUMBER,
     ForeignRemarks,
+    ForeignTable,
     devices_line,
     foreign,
+    merged,
+    refuse_too_many,
     ways_told,
 )
+from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 USUAL_BUFFER_MIB = 512
 MOST_BUFFER_MIB = 1 << 20
 MOST_GPUS = 1024
+WITH_ROWS = "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce"
 _COPIES = re.compile(
     r"(?:multinode_)?device_to_device_(bidirectional_)?memcpy_(read|write)_(ce|sm|tma)"
     r"(_(?:read|write)[12]|_total)?\Z"
@@ -77,8 +82,30 @@ class Host:
         return min(int(named[1]), MOST_BUFFER_MIB) if named else 0
 
 
-def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[tuple[int, Record]]:
-    """The rows of a matrix with their place; none of one without a counterpart, which is told."""
+def rows_of(
+    found: Iterable[tuple[Matrix, Host]],
+    name: str,
+    remarks: ForeignRemarks,
+    empty: str,
+    hint: str = WITH_ROWS,
+) -> tuple[list[Record], tuple[str, ...]]:
+    """The rows of all matrices, and what was said of them. empty: what is wrong where there is no
+    matrix; hint: what to do then. Raises UsageError without a row.
+    """
+    rows = []
+    for matrix, host in found:
+        conditions = {"the command": host.command, "the version": host.versions}
+        span = ForeignTable(first=matrix.place, last=matrix.place, conditions=conditions)
+        rows += [(span, matrix.place, row) for row in _records_of(matrix, host, remarks)]
+    refuse_too_many([(place, row) for _, place, row in rows], name)
+    said = remarks.texts()
+    if not rows:
+        raise UsageError(f"{name}: no row: {'; '.join(said) or empty}", hint)
+    return merged(rows, name), said
+
+
+def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[Record]:
+    """The rows of a matrix; none of one without a counterpart, which is told."""
     copies = _COPIES.match(matrix.test)
     if copies is None:
         what = matrix.test or "a test without a name"
@@ -110,20 +137,17 @@ def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[
                 without += column != label
                 continue
             rate = rate / 2 if is_halved else rate
-            yield (
-                matrix.place,
-                foreign(
-                    op="sendrecv",
-                    backend="nvbandwidth",
-                    ranks=2,
-                    size_bytes=size_bytes,
-                    times_us=[size_bytes / rate / 1e3],
-                    is_checked=_UNVERIFIED.search(host.command) is None,
-                    host=host.name,
-                    device=devices_line(host.devices),
-                    versions=host.versions,
-                    traffic=f"{direction} copy-{method} gpus-{label}-{column}".strip(),
-                ),
+            yield foreign(
+                op="sendrecv",
+                backend="nvbandwidth",
+                ranks=2,
+                size_bytes=size_bytes,
+                times_us=[size_bytes / rate / 1e3],
+                is_checked=_UNVERIFIED.search(host.command) is None,
+                host=host.name,
+                device=devices_line(host.devices),
+                versions=host.versions,
+                traffic=f"{direction} copy-{method} gpus-{label}-{column}".strip(),
             )
     for text, count in _remarks(matrix, host, without, is_both=is_both, is_halved=is_halved):
         remarks.add(text, *[matrix.place] * count)

@@ -17,7 +17,6 @@ benchmarks' own files).
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import get_args
 
 from collbench.compare.readers.foreign import (
     NUMBER,
@@ -34,7 +33,6 @@ from collbench.compare.readers.launch_line import conditions_of_command, launche
 from collbench.compare.readers.log_lines import Line, log_lines
 from collbench.compare.readers.proof import MOST_RANKS
 from collbench.core.collectives import OpName, collective
-from collbench.core.dtypes import DtypeName, dtype
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
@@ -340,24 +338,17 @@ class _OsuParser:
 
 
 def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
-    known = collective(op)
     named = dict(zip(table.columns or (table.result_column,), cells[1:], strict=True))
     size_bytes = int(cells[0]) * (table.ranks if _is_block(op) else 1)
-    item = dtype(name).item_bytes if (name := _dtype_name(table.dtype)) else 0
     low, high = named.get("min latency(us)"), named.get("max latency(us)")
     verdict = named.get("validation", "")
     return foreign(
         op=op,
         backend=table.backend,
-        dtype=table.dtype,
+        dtype_name=table.dtype,
         placement="out",
         ranks=table.ranks,
         size_bytes=size_bytes,
-        count=(
-            known.block_count(size_bytes, item, table.ranks or 1)
-            if item and (table.ranks or not known.size_in_blocks)
-            else 0
-        ),
         times_us=[_time_us(table, size_bytes, _float(named[table.result_column]))],
         bounds_us=(_float(low), _float(high)) if low and high else None,
         iters=int(_float(named.get("iterations", "0"))),
@@ -379,10 +370,6 @@ def _time_us(table: _OsuTable, size_bytes: int, result: float) -> float:
     pairs = max(table.ranks // 2, 1) if table.transfer.has_pairs else 1
     mb_per_s = result / pairs / table.transfer.directions
     return size_bytes / mb_per_s if mb_per_s else 0.0  # MB/s is bytes a microsecond
-
-
-def _dtype_name(text: str) -> DtypeName | None:
-    return next((name for name in get_args(DtypeName) if name == text), None)
 
 
 def _float(text: str) -> float:

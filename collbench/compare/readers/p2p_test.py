@@ -35,6 +35,7 @@ _COLUMNS = re.compile(r"D\\D((?:\s+\d{1,3})+)\s*\Z")
 _ROW = re.compile(r"(\d{1,3})((?:\s+\d{1,9}\.\d{1,4})+)\s*\Z")
 _SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
 _SLOWER = 0.9  # of the rate without peer access
+_SAME = 1.1
 _MOST_NAMED = 4
 
 _Pair = tuple[int, int]
@@ -73,10 +74,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         for row in _records(one, devices)
     ]
     if not rows:
-        raise UsageError(
-            f"{name}: no matrix of bandwidths between two GPUs is whole in it",
-            "give all that p2pBandwidthLatencyTest prints",
-        )
+        said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
+        raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
     return merged(rows, name), remarks.texts()
 
 
@@ -139,7 +138,14 @@ def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
     elif rates[True].keys() & rates[False].keys():
         gain = max(rate / rates[False][pair] for pair, rate in rates[True].items()
                    if pair in rates[False])  # fmt: skip
-        yield f"P2P is not slower than without it, {ways}: up to {gain:.3g} times as fast"
+        yield (
+            f"P2P makes no difference, {ways}: data goes through the host with it and without;"
+            " nvidia-smi topo -p2p r says whether driver or kind of GPU refuse it"
+            if gain < _SAME
+            else f"P2P is not slower than without it, {ways}: up to {gain:.3g} times as fast"
+        )
+    elif rates[True]:
+        yield f"what P2P gains, {ways}, cannot be told: no matrix without it is whole here"
     uneven = [
         f"GPU {a} to {b} {rate:g} and back {rates[True][b, a]:g} GB/s"
         for (a, b), rate in rates[True].items()

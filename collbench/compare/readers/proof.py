@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
@@ -20,7 +20,6 @@ MOST_RANKS = 1 << 20
 _SLACK = 0.005
 # of one rate by the other, which have the same time
 _RATIO_SLACKS = (0.0, 0.001, 0.005)
-Convention = Literal["today", "algbw is busbw", "size is a block"]
 _ONCE_EQUAL = ("allgather", "reducescatter")  # whose algbw was busbw
 # algbw, busbw, half a unit of their last digit
 Rates: TypeAlias = tuple[float, float, float]
@@ -62,12 +61,10 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofReading:
-    """How a table is to be read. is_block: sizes are of one block, and S is `ranks` of them. ranks:
-    0 if unknown. misfits: (line, placement) of measurements whose rates are not those of their size
-    and time.
+    """How a table is to be read. ranks: 0 if unknown. misfits: (line, placement) of measurements
+    whose rates are not those of their size and time.
     """
 
-    is_block: bool = False
     ranks: int = 0
     misfits: frozenset[tuple[int, str]] = frozenset()
     remarks: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -93,13 +90,13 @@ def reading_of(
     no reading fits.
     """
     telling = [row for row in rows if row.is_telling]
-    found = _convention(op, telling, claimed or counted)
-    if found is None:
+    ranks = _ranks_if_once_equal(op, telling, claimed or counted)
+    was_equal = ranks > 0
+    if not was_equal and not _are_fitted(telling, 1.0):
         raise _unreadable(telling[0], f"{name}, line {place}")
-    convention, ranks = found
-    expected = _expected(convention, ranks)
+    expected = (ranks - 1) / ranks if was_equal else 1.0
     misfits = [row for row in telling if not _fits(row, expected)]
-    if convention == "today":
+    if not was_equal:
         strange = {id(row) for row in misfits}
         fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
         ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
@@ -112,27 +109,20 @@ def reading_of(
                 )
             misfits += odd
     return ProofReading(
-        is_block=convention == "size is a block",
         ranks=ranks,
         misfits=frozenset((row.line, row.placement) for row in misfits),
-        remarks=tuple(_remarks(convention, ranks, misfits, place)),
+        remarks=tuple(_remarks(misfits, place, was_equal=was_equal)),
     )
 
 
 def _remarks(
-    convention: Convention, ranks: int, misfits: Sequence[Printed], place: int
+    misfits: Sequence[Printed], place: int, *, was_equal: bool
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Texts for Remarks, each with its places."""
-    if convention == "algbw is busbw":
+    if was_equal:
         yield (
             "algbw is printed as busbw, as nccl-tests did before June 2020 ({at}): here algbw is"
             " size / time",
-            (place,),
-        )
-    if convention == "size is a block":
-        yield (
-            f"sizes are read as those of one rank's block: the printed algbw fits {ranks} of them"
-            " ({at})",
             (place,),
         )
     if misfits:
@@ -159,34 +149,16 @@ def _impossible(op: OpName, row: Printed, place: str) -> UsageError:
     )
 
 
-def _convention(op: OpName, rows: Sequence[Printed], known: int) -> tuple[Convention, int] | None:
-    """The convention and, if that shows it, the number of ranks, that half of the rows or more fit;
-    None if they fit none.
-    """
-    if not rows:
-        return "today", known
-    if op in _ONCE_EQUAL and not _are_fitted(rows, 1.0, slack=0.0):
-        ranks = _ranks_of_shares(rows, known)
-        if ranks and all(_has_equal_rates(row) for row in rows):
-            return "algbw is busbw", ranks
-    if _are_fitted(rows, 1.0):
-        return "today", 0
-    if collective(op).size_in_blocks:
-        ranks, is_possible = ranks_of(op, [row.rates for row in rows], known, 0)
-        if is_possible and ranks > 1 and _are_fitted(rows, float(ranks)):
-            return "size is a block", ranks
-    return None
+def _ranks_if_once_equal(op: OpName, rows: Sequence[Printed], known: int) -> int:
+    """The number of ranks of a table whose algbw is printed as busbw; 0 of any other."""
+    if not rows or op not in _ONCE_EQUAL or _are_fitted(rows, 1.0, slack=0.0):
+        return 0
+    ranks = _ranks_of_shares(rows, known)
+    return ranks if all(map(_has_equal_rates, rows)) else 0
 
 
 def _has_equal_rates(row: Printed) -> bool:
     return abs(row.algbw - row.busbw) <= row.algbw_error + row.busbw_error
-
-
-def _expected(convention: Convention, ranks: int) -> float:
-    """The printed algbw over S / t."""
-    if convention == "algbw is busbw":
-        return (ranks - 1) / ranks
-    return float(ranks) if convention == "size is a block" else 1.0
 
 
 def _fits(row: Printed, expected: float, slack: float = _SLACK) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from math import isnan
 
-from collbench.compare.bands import BANDS, bands
+from collbench.compare.bands import BANDS, choice_gaps
+from collbench.compare.best import summarise
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 from collbench.core.rows import titles
@@ -18,7 +19,13 @@ def band_lines(rows: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[st
     Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats
     count. Raises UsageError if no size has both.
     """
-    worst_of = bands(rows)
+    names = [name for _, name in BANDS]
+    every = choice_gaps(summarise(rows))
+    worst_of = {
+        workload: [here.get(name) for name in names]
+        for workload, here in every.items()
+        if any(name in here for name in names)
+    }
     if not worst_of:
         raise UsageError(
             "there is no band: no size has both our choice (a row marked auto, or one only) and"
@@ -26,20 +33,16 @@ def band_lines(rows: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[st
             "collbench sweep measures both",
         )
     has_forms = len({row.buffers for row in rows if row.backend == "nccl"}) > 1
-    names = titles(worst_of)
-    if len({workload.ranks for workload in worst_of}) == 1:
-        names = {
-            workload: ", ".join([workload.op, *name.split(", ")[2:]])
-            for workload, name in names.items()
-        }
+    named = titles(worst_of)
     ranks = sorted({workload.ranks for workload in worst_of})
     of_ranks = f" of {ranks[0]} ranks" if len(ranks) == 1 else ""
     lines: list[list[str]] = []
     for workload, worst in worst_of.items():
+        title = named[workload]
+        if of_ranks:
+            title = ", ".join([workload.op, *title.split(", ")[2:]])
+        lines.append([title, *["-" if one is None else f"{one.value:.2f}" for one in worst]])
         ratios = [None if one is None else one.ratio for one in worst]
-        lines.append(
-            [names[workload], *["-" if one is None else f"{one.median:.2f}" for one in ratios]]
-        )
         bounds = [
             "" if one is None or isnan(one.low) else f"{one.low:.2f}-{one.high:.2f}"
             for one in ratios
@@ -47,8 +50,9 @@ def band_lines(rows: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[st
         lines += [["", *bounds]] if any(bounds) else []
         lines.append(["", *["" if one is None else format_size(one.size_bytes) for one in worst]])
         if has_forms:
-            lines.append(["", *["" if one is None else one.buffers for one in worst]])
-    heads = ["op  ", *[f"{name:>10}" for _, name in BANDS]]
+            forms = ["" if one is None or one.rival is None else one.rival.buffers for one in worst]
+            lines.append(["", *forms])
+    heads = ["op  ", *[f"{name:>10}" for name in names]]
     return [
         f"NCCL's time over ours, own choices{of_ranks}: the worst of a band,",
         f"its interval, its size{', and the user buffers that NCCL is fastest with' * has_forms}",

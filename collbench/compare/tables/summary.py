@@ -9,12 +9,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise
+from collbench.compare.best import (
+    KNOBS_WITH_EFFECT,
+    Best,
+    Summary,
+    best_label,
+    effect_of,
+    span_text,
+    spans,
+    summarise,
+)
 from collbench.compare.doubt import doubt_lines
-from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
 from collbench.compare.tables.distribution import (
     jitter_text,
@@ -25,7 +32,6 @@ from collbench.core.peers import OWN_ALGOS
 from collbench.core.record import STATUSES, Record
 from collbench.core.rows import (
     KNOB_NAMES,
-    SIZES,
     Workload,
     gpu_pairs,
     is_noise,
@@ -61,8 +67,7 @@ _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 def summary_lines(
     rows: Sequence[Record], columns: int, show_all: bool, bars: str = ""
 ) -> list[str]:
-    """The whole report of the rows of one file; show_all: the effect of each knob at each size,
-    every row, and all that looks wrong.
+    """The whole report of the rows of one file; show_all: every row, and all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
@@ -83,11 +88,12 @@ def summary_lines(
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
     lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
     for workload in single:
-        lines += ["", named[workload], *_table(summary, workload, columns)]
+        every = list(summary.best[workload].values())
+        shown = best_columns(summary, every, is_wide=columns >= INTERVAL_COLUMNS)
+        lines += ["", named[workload], *best_table(shown, every, columns)]
         launches = rows_with_launch_times(summary, workload)
         lines += launch_time_table(launches, summary.knobs, columns)
         if show_all:
-            lines += _effect_table(summary, workload, columns)
             lines += _every_row(summary, workload, columns)
     return lines
 
@@ -177,11 +183,11 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str
             parts[KNOB_NAMES[knob]] = span_text(where)
     if jitter := jitter_text(rows_with_launch_times(summary, workload)):
         parts["jitter"] = jitter
-    spreads = _spreads(summary, workload)
+    largest = {knob: _largest_effect(summary, workload, knob) for knob in KNOBS_WITH_EFFECT}
     if effects := [
-        f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
-        for knob in KNOBS_WITH_EFFECT
-        for size, effect in _largest_effect(summary, workload, knob, spreads)
+        f"{KNOB_NAMES.get(knob, knob)} up to {found[0]:.2f}x at {format_size(found[1])}"
+        for knob, found in largest.items()
+        if found is not None
     ]:
         parts["effect"] = ", ".join(effects)
     return parts
@@ -204,32 +210,15 @@ def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> str:
     return f"speedup {' to '.join(ends)}: {', '.join(parts)} of {told.total()} sizes"
 
 
-def _largest_effect(
-    summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
-) -> list[tuple[int, Effect]]:
-    """The size at which a knob has its largest effect, of those at which the repeats show one."""
-    if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
-        return []
-    found: list[tuple[int, Effect]] = []
-    for size, most in spreads:
-        if found and most < found[0][1].factor:
-            break
-        effect = effect_of(summary.best[workload][size], summary.knobs, knob)
-        if effect is not None and effect.is_clear:
-            found = [min([*found, (size, effect)], key=lambda pair: (-pair[1].factor, pair[0]))]
-    return found
-
-
-def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
-    """The sizes with an answer, and the slowest of our repeats over the fastest, which no effect
-    exceeds; the largest first.
-    """
-    known = []
-    for size, best in summary.best[workload].items():
-        if best.is_certain:
-            times = list(chain.from_iterable([times_of(row) for row in best.rows]))
-            known.append((size, max(times) / min(times)))
-    return sorted(known, key=lambda pair: -pair[1])
+def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[float, int] | None:
+    """The largest effect of a knob and its size, of those at which the repeats show one."""
+    factors = (
+        (effect_of(best, summary.knobs, knob), size)
+        for size, best in summary.best[workload].items()
+        if best.is_certain
+    )
+    known = [(factor, size) for factor, size in factors if factor is not None]
+    return min(known, key=lambda one: (-one[0], one[1]), default=None)
 
 
 def kinds_text(strange: Sequence[Suspect]) -> str:
@@ -322,12 +311,14 @@ def peer_name(backend: str) -> str:
 
 
 class BestColumn(NamedTuple):
-    """A column of a table of the best of each size; is_number: it is set to the right; spare: how
-    soon it gives way where the screen is too narrow for whole names, the highest first; 0: never.
+    """A column of a table of the best of each size; value: what the page sorts it by, if not by its
+    text; is_number: it is set to the right; spare: how soon it gives way where the screen is too
+    narrow for whole names, the highest first; 0: never.
     """
 
     head: str
     text: Callable[[Best], str]
+    value: Callable[[Best], float | None] = lambda best: None
     is_number: bool = True
     spare: int = 0
 
@@ -344,7 +335,9 @@ def best_table(columns: Sequence[BestColumn], every: Sequence[Best], width: int)
     return table([column.head for column, _ in texts], rows, right, width)
 
 
-SIZE = BestColumn("  size", lambda best: format_size(best.row.size_bytes))
+SIZE = BestColumn(
+    "  size", lambda best: format_size(best.row.size_bytes), lambda best: best.row.size_bytes
+)
 
 
 def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
@@ -352,30 +345,45 @@ def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
     columns = []
     for peer in summary.peers:
         if any(peer in best.peers for best in every):
-            columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer)))
+            ratio = partial(_speedup_value, peer=peer)
+            columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer), ratio))
             columns += [BestColumn("interval", partial(interval_text, peer=peer))] * is_wide
             form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
             columns += [form] * has_forms(summary, peer)
     return columns
 
 
-def _table(summary: Summary, workload: Workload, width: int) -> list[str]:
-    """The best of every size of one workload."""
-    every = list(summary.best[workload].values())
+def _speedup_value(best: Best, peer: str) -> float:
+    return _median(best.peers.get(peer))
+
+
+def _median(ratio: Interval | None) -> float:
+    return math.nan if ratio is None else ratio.median
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
+    """The columns of the best of each size; is_wide: with intervals."""
     has_backend = len({best.row.backend for best in every}) > 1
     label_of = partial(best_label, knobs=summary.knobs, has_backend=has_backend)
-    columns = [SIZE, BestColumn("best", label_of, is_number=False)]
-    columns += [BestColumn(" time us", time_text), BestColumn("  busbw", busbw_text)]
+    columns = [
+        SIZE,
+        BestColumn("best", label_of, is_number=False),
+        BestColumn(" time us", time_text, lambda best: best.time_us),
+        BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
+    ]
     optional = (
-        ("of max", lambda best: percent_text(best.of_max), "of_max"),
-        (" next", next_text, "gain"),
-        (" auto", auto_text, "excess"),
+        BestColumn(
+            "of max", lambda best: percent_text(best.of_max), lambda best: _known(best.of_max)
+        ),
+        BestColumn(" next", next_text, lambda best: _median(best.gain)),
+        BestColumn(" auto", auto_text, lambda best: _median(best.excess)),
     )
-    for head, text, name in optional:
-        if any(getattr(best, name) is not None for best in every):
-            columns.append(BestColumn(head, text))
-    columns += peer_columns(summary, every, is_wide=width >= INTERVAL_COLUMNS)
-    return best_table(columns, every, width)
+    columns += [one for one in optional if any(one.text(best) != "-" for best in every)]
+    return columns + peer_columns(summary, every, is_wide=is_wide)
 
 
 def has_forms(summary: Summary, peer: str) -> bool:
@@ -415,6 +423,10 @@ def percent_text(percent: float | None) -> str:
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
 
 
+def _of_max_text(best: Best) -> str:
+    return percent_text(best.of_max)
+
+
 def next_text(best: Best) -> str:
     """How much longer the runner-up takes."""
     return _excess_text(best.gain, is_clear=not best.is_level_with(best.runner_up))
@@ -448,44 +460,6 @@ def interval_text(best: Best, peer: str) -> str:
     ratio = best.peers.get(peer)
     is_known = ratio is not None and ratio.low == ratio.low
     return f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio is not None and is_known else "-"
-
-
-def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[str]:
-    """The effect of each knob at each size, and its best value."""
-    sizes = summary.best[workload]
-    effects = {
-        size: {
-            knob: effect
-            for knob in KNOBS_WITH_EFFECT
-            if (effect := effect_of(best, summary.knobs, knob)) is not None
-        }
-        for size, best in sizes.items()
-    }
-    knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
-    if not knobs:
-        return []
-    rows = [
-        (
-            format_size(size),
-            *[_effect_cell(here[knob], knob) if knob in here else "-" for knob in knobs],
-        )
-        for size, here in effects.items()
-    ]
-    return [
-        "",
-        *wrapped(
-            "effect of a knob: slowest value over fastest, the rest as in the best configuration",
-            columns,
-        ),
-        "(in brackets: its fastest value; ~: the repeats do not separate them)",
-        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, (0,), columns),
-    ]
-
-
-def _effect_cell(effect: Effect, knob: str) -> str:
-    value = effect.best
-    text = format_size(value) if knob in SIZES and isinstance(value, int) else value
-    return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
 def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:

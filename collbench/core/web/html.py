@@ -3,20 +3,24 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from itertools import chain, islice, repeat
+from typing import NamedTuple, TypeAlias
 
 from collbench.core.web.svg import clean
 
 
 class HtmlCell(NamedTuple):
-    """A cell of a table. sort: what it is sorted by, if not by its text. kind: its classes. href:
-    a place on the page that its text leads to.
+    """A cell of a table. sort: what it is sorted by, if not by its text. kind: its classes, beside
+    that of its column. href: a place on the page that its text leads to.
     """
 
     text: str
     sort: float | None = None
     kind: str = ""
     href: str = ""
+
+
+Cell: TypeAlias = str | HtmlCell
 
 
 def attributes(**values: str) -> str:
@@ -62,28 +66,37 @@ def section(name: str, title: str, *parts: str) -> str:
 
 
 def table(
-    heads: Sequence[HtmlCell],
-    rows: Iterable[tuple[str, Sequence[HtmlCell]]],
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
     *,
+    kinds: Sequence[str] = (),
+    ops: Iterable[str] = (),
     kind: str = "",
     label: str = "",
 ) -> str:
-    """A table that scrolls by itself where it is too wide; every row with the operation that
-    filters it (or nothing), its first cell a heading.
+    """A table that scrolls by itself where it is too wide; the first cell of a row is a heading.
 
-    kind: its class; of one called cards each cell carries its heading, so that a phone can show
-    rows one below the other.
+    kinds: the class of the cells of each column, the last of all that follow; a head has it if it
+    is that of numbers, num. ops: of each row the operation that filters it. kind: the class of the
+    table; of one called cards each cell carries its heading, so that a phone can show rows one
+    below the other.
     """
-    head = "".join(_cell("th", cell, scope="col") for cell in heads)
-    names = [cell.text if kind == "cards" else "" for cell in heads]
+    columns = list(islice(chain(kinds, repeat(kinds[-1] if kinds else "")), len(heads)))
+    head = "".join(
+        _cell("th", name, column if column == "num" else "", scope="col")
+        for name, column in zip(heads, columns, strict=True)
+    )
+    names = heads if kind == "cards" else [""] * len(heads)
     lines = [
         f"<tr{attributes(data_op=op)}>"
         + "".join(
-            _cell("td", cell, data_label=name) if place else _cell("th", cell, scope="row")
-            for place, (cell, name) in enumerate(zip(cells, names, strict=True))
+            _cell("td", cell, column, data_label=name)
+            if place
+            else _cell("th", cell, column, scope="row")
+            for place, (cell, column, name) in enumerate(zip(cells, columns, names, strict=True))
         )
         + "</tr>"
-        for op, cells in rows
+        for cells, op in zip(rows, chain(ops, repeat("")), strict=False)
     ]
     inner = (
         f"<table{attributes(class_=kind)}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
@@ -96,12 +109,14 @@ def table(
     )
 
 
-def _cell(name: str, cell: HtmlCell, **values: str) -> str:
+def _cell(name: str, given: Cell, column: str, **values: str) -> str:
+    cell = HtmlCell(given) if isinstance(given, str) else given
     sort_key = ""
     if cell.sort is not None:
         sort_key = ' data-v=""' if math.isnan(cell.sort) else f' data-v="{cell.sort:.6g}"'
     text = link(cell.text, cell.href) if cell.href else clean(cell.text)
-    return f"<{name}{attributes(class_=cell.kind, **values)}{sort_key}>{text}</{name}>"
+    kind = f"{column} {cell.kind}".strip()
+    return f"<{name}{attributes(class_=kind, **values)}{sort_key}>{text}</{name}>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from collbench.core.errors import UsageError
-from collbench.core.pairwise import MODES, PairSample, PairWorld
+from collbench.core.pairwise import MODES, WHERES, PairSample, PairWorld
 from collbench.core.reading import read_text
 from collbench.core.text import counted, escaped, natural_key
 from collbench.core.units import parse_whole
@@ -35,6 +35,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "size_bytes": ("size_bytes", "size"),
     "status": ("status",),
     "reason": ("reason",),
+    "where": ("where",),
 }
 _NEEDED = ("host_a", "host_b", "gbs")
 _MOST_BYTES = 256 << 20
@@ -184,6 +185,7 @@ def _line(fields: Mapping[str, str], where: str) -> _Line:
         sharing=max(1, whole("sharing", 1)),
         size_bytes=whole("size_bytes"),
         reason=fields.get("reason", "") or ("" if is_ok else status),
+        where=WHERES[WHERES.index(chosen("where", WHERES))],
     )
     step = -1 if direction == "b->a" else 1
     first, second = ((a, whole("rank_a")), (b, whole("rank_b")))[::step]

@@ -7,7 +7,7 @@ every rank of the first half with one of the second, so its rates add up to the 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, zip_longest
 
-from collbench.core.pairwise import PairWorld
+from collbench.core.pairwise import PairWorld, Where
 
 Pair = tuple[int, int]
 Round = tuple[Pair, ...]
@@ -55,57 +55,67 @@ def quick(n: int, width: int = 1) -> list[Round]:
     ]
 
 
-def planned(world: PairWorld, choice: str, *, rails: bool = False) -> list[Round]:
-    """The rounds over the ranks of a world, host by host: of all pairs, or else the quick ones.
+def groups(world: PairWorld, *, rails: bool = False, where: Where = "both") -> list[list[int]]:
+    """The ranks to pair with each other, host by host, in groups that are measured at once.
 
-    rails: only ranks of the same number on different hosts.
+    rails: only ranks of the same number on different hosts. where: of the network, one rank of
+    every host, or with rails all of them; inside, the ranks of each host.
     """
+    order = sorted(range(world.n), key=lambda rank: (world.host_numbers[rank], world.local[rank]))
+    if where == "inside":
+        return [] if rails else _by(world.host_numbers, order)
     if rails:
-        return _of_rails(world, choice)
-    order = _host_by_host(world)
-    if choice == "all":
-        return _renamed(rounds(world.n), order)
-    return _renamed(quick(world.n, max(1, world.n // len(world.host_names))), order)
+        return _by(world.local, order)
+    if where == "network":
+        return [[world.hosts.index(host) for host in world.host_names]]
+    return [order]
+
+
+def _by(number: Sequence[int], ranks: Sequence[int]) -> list[list[int]]:
+    """Ranks of the same number together."""
+    found: dict[int, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(number[rank], []).append(rank)
+    return [*found.values()]
+
+
+def planned(
+    world: PairWorld, choice: str, *, rails: bool = False, where: Where = "both"
+) -> list[Round]:
+    """The rounds of each group, all groups at once: of all pairs, or else the quick ones.
+
+    >>> ranks = PairWorld(("a", "a", "b", "b"), (0, 1, 0, 1))
+    >>> planned(ranks, "all", where="network"), planned(ranks, "all", where="inside")
+    ([((0, 2),)], [((0, 1), (2, 3))])
+    """
+    of_each = []
+    for ranks in groups(world, rails=rails, where=where):
+        width = max(1, len(ranks) // len({world.hosts[rank] for rank in ranks}))
+        turns = rounds(len(ranks)) if choice == "all" else quick(len(ranks), width)
+        of_each.append([tuple((ranks[a], ranks[b]) for a, b in turn) for turn in turns])
+    return [tuple(chain(*turns)) for turns in zip_longest(*of_each, fillvalue=())]
 
 
 def squares(around: Iterable[Pair], world: PairWorld, bad: Collection[int] = ()) -> list[Pair]:
     """The edges of a square around each pair (nccl#325): three good edges acquit both of its ranks.
-    The other corners are on other hosts, where there are some, and are no bad ranks.
+    The other corners are on other hosts, where there are some, or on that of both ranks; and are
+    no bad ranks.
 
     >>> squares([(0, 1)], PairWorld(("a", "b", "c", "d"), (0, 0, 0, 0)))
     [(0, 1), (2, 3), (0, 2), (1, 3)]
     """
     edges: list[Pair] = []
-    order = _host_by_host(world)
+    (order,) = groups(world)
     for a, b in around:
         hosts = world.hosts[a], world.hosts[b]
         rest = [rank for rank in order if rank not in (a, b) and rank not in bad]
-        others = [rank for rank in rest if world.hosts[rank] not in hosts] or rest
+        is_inside = hosts[0] == hosts[1]
+        others = [rank for rank in rest if (world.hosts[rank] in hosts) == is_inside] or rest
         edges.append((a, b))
         if others:
             c, d = others[0], others[-1]
             edges += [(c, d), (a, c), (b, d)] if c != d else [(a, c), (b, c)]
     return list(dict.fromkeys((min(edge), max(edge)) for edge in edges))
-
-
-def _host_by_host(world: PairWorld) -> list[int]:
-    return sorted(range(world.n), key=lambda rank: (world.host_numbers[rank], world.local[rank]))
-
-
-def _of_rails(world: PairWorld, choice: str) -> list[Round]:
-    """As planned(), for each rail among its hosts, all rails at once."""
-    by_rail: dict[int, list[int]] = {}
-    for rank in _host_by_host(world):
-        by_rail.setdefault(world.local[rank], []).append(rank)
-    of_each = [
-        _renamed((rounds if choice == "all" else quick)(len(ranks)), ranks)
-        for ranks in by_rail.values()
-    ]
-    return [tuple(chain(*turns)) for turns in zip_longest(*of_each, fillvalue=())]
-
-
-def _renamed(turns: Iterable[Round], ranks: Sequence[int]) -> list[Round]:
-    return [tuple((ranks[a], ranks[b]) for a, b in turn) for turn in turns]
 
 
 def packed(pairs: Iterable[Pair]) -> list[Round]:

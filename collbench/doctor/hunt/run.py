@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
@@ -15,18 +16,30 @@ from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.options import Options
-from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
+from collbench.core.pairwise import (
+    COLUMNS,
+    Mode,
+    PairSample,
+    PairWorld,
+    Where,
+    csv_line,
+    sample_line,
+)
 from collbench.core.screen import document_on_stdout, is_coloured, remark, say, width
 from collbench.core.text import counted
 from collbench.core.units import format_duration
 from collbench.core.web.colors import painted
 from collbench.doctor.hunt.read import read
-from collbench.doctor.hunt.rounds import Round, planned
+from collbench.doctor.hunt.rounds import Round
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
 from collbench.doctor.tables.hunt import as_json, assessment_of, lines
 
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
+_NEEDS: Mapping[Where, str] = {
+    "network": "--where network needs ranks on several hosts",
+    "inside": "--where inside needs several ranks on a host, and no --rails",
+}
 _BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
 
@@ -90,7 +103,8 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         write = stack.enter_context(_csv(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
-            for sample in pairs.measure(turn, mode):
+            for unasked in pairs.measure(turn, mode):
+                sample = replace(unasked, where=options["where"])
                 write(sample)
                 yield sample
 
@@ -104,14 +118,13 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             budget_s=options["budget"],
             choice=options["pairs"] or "",
             rails=options["rails"],
+            where=options["where"],
             modes=modes,
             rate_gbs=options["rate"],
         )
-        if not any(planned(world, search.choice, rails=search.rails)):
-            raise UnavailableError(
-                "no pair of ranks to measure",
-                "--rails needs ranks on several hosts" if search.rails else "start more ranks",
-            )
+        if not any(search.planned(search.choice)):
+            hint = "--rails needs ranks on several hosts" if search.rails else "start more ranks"
+            raise UnavailableError("no pair of ranks to measure", _NEEDS.get(search.where, hint))
         try:
             analysis = search.run()
         except (KeyboardInterrupt, CollbenchError):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
-from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, squares
+from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld, Where
+from collbench.doctor.hunt.rounds import Pair, Round, groups, packed, planned, squares
 from collbench.doctor.hunt.verdicts import Analysis, analyse, ends_of, ranks_of
 
-SMALL = 16  # ranks, up to which all pairs are measured, in both modes
+SMALL = 16  # ranks, of a group up to which all pairs are measured, of all in both modes
 _REPEATS = 3
 _REPEATS_OF_FEW = ((3, 10), (8, 5))  # up to so many ranks, whose few pairs need more to tell
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
@@ -35,6 +35,7 @@ class Search:
     budget_s: float
     choice: str = ""
     rails: bool = False
+    where: Where = "both"
     modes: Sequence[Mode] | None = None
     rate_gbs: float | None = None
     samples: list[PairSample] = field(default_factory=list)
@@ -42,16 +43,19 @@ class Search:
 
     def run(self) -> Analysis:
         """Measure and judge. However it ends, samples has what was measured until then."""
-        choice = self.choice or ("all" if self.world.n <= SMALL else "square")
-        turns = planned(self.world, choice, rails=self.rails)
-        few = (of for most, of in _REPEATS_OF_FEW if self.world.n <= most)
+        sizes = [len(ranks) for ranks in groups(self.world, rails=self.rails, where=self.where)]
+        n, is_few = sum(sizes), max(sizes, default=0) <= SMALL
+        choice = self.choice or ("all" if is_few else "square")
+        self.modes = self.modes or (MODES if n <= SMALL else ("together",))
+        turns = self.planned(choice)
+        few = (of for most, of in _REPEATS_OF_FEW if n <= most)
         for _ in range(next(few, _REPEATS)):
             self._measure(turns, _FIRST_SHARE * self.budget_s)
         analysis = analyse(self.samples, self.world, self.rate_gbs)
         if choice == "quick":
             return analysis
         for _ in range(_TURNS_OF_MISSING):
-            wanted = _wanted(analysis, self.world)
+            wanted = _wanted(analysis, self.world, self.where)
             if not wanted or self.clock() >= self.budget_s:
                 break
             for _ in range(_REPEATS):
@@ -59,10 +63,13 @@ class Search:
             analysis = analyse(self.samples, self.world, self.rate_gbs)
         return analysis
 
+    def planned(self, choice: str) -> list[Round]:
+        """The rounds of a choice of pairs."""
+        return planned(self.world, choice, rails=self.rails, where=self.where)
+
     def _measure(self, turns: Sequence[Round], until_s: float) -> None:
         """Measure rounds until a time, and count the pairs that come too late."""
-        modes = self.modes or (MODES if self.world.n <= SMALL else ("together",))
-        for turn, mode in product(turns, modes):
+        for turn, mode in product(turns, self.modes or MODES):
             for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
                 if self.clock() >= until_s and self.samples:
                     self.missed += len(part)
@@ -70,8 +77,8 @@ class Search:
                     self.samples.extend(self.measure(part, mode))
 
 
-def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
-    """Pairs that the verdicts miss, and squares around those that may be slow."""
+def _wanted(analysis: Analysis, world: PairWorld, where: Where) -> list[Pair]:
+    """Pairs asked for that the verdicts miss, and squares around those that may be slow."""
     bad = {rank for one in analysis.verdicts for rank in ranks_of(one.place, world)}
     missing = [pair for one in analysis.verdicts for pair in one.missing]
     between = [
@@ -80,4 +87,8 @@ def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
         if one.effect.of < _MEASUREMENTS and len(ends := ends_of(one.place, world)) > 1
     ]
     around = squares([*analysis.suspects, *between], world, bad)
-    return list(dict.fromkeys([*missing, *around]))
+    return [
+        (a, b)
+        for a, b in dict.fromkeys([*missing, *around])
+        if where in ("both", "inside" if world.hosts[a] == world.hosts[b] else "network")
+    ]

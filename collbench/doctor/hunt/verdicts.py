@@ -107,7 +107,7 @@ class Analysis:
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
     or with such of slow hosts alone. failed: pairs without a rate, though they were tried.
     measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
-    good_gbs: the rate of good pairs, between hosts if there are several.
+    good_gbs: the rate of good pairs, between hosts if any were measured.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -164,7 +164,7 @@ def analyse(
     measured = {_pair(one) for one in samples if one.gbs}
     fits, tested = _fitted(samples, world, rate_gbs)
     verdicts = _merged(fits, world, measured)
-    good_gbs = _good(fits, world)
+    good_gbs = _good(fits)
     if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
         verdicts.append(_all_slow(fits, rate_gbs / good_gbs, len(measured)))
     suspects = [(one, one.suspect) for one in fits.values() if one.suspect is not None]
@@ -223,9 +223,9 @@ def _fitted(
     return {kind: fit(*one, tested, known) for kind, one in kinds.items()}, tested
 
 
-def _good(fits: Mapping[_Kind, Fit], world: PairWorld) -> float | None:
-    """The rate of good pairs, between hosts if there are several, and alone if measured so."""
-    is_of_one = len(world.host_names) == 1
+def _good(fits: Mapping[_Kind, Fit]) -> float | None:
+    """The rate of good pairs, between hosts if any were measured, and alone if measured so."""
+    is_of_one = all(inside for _, inside, _ in fits)
     levels = {mode: one.level for (mode, inside, _), one in fits.items() if inside == is_of_one}
     return math.exp(-levels[min(levels)]) if levels else None
 
@@ -271,7 +271,7 @@ def _merged(fits: Mapping[_Kind, Fit], world: PairWorld, measured: set[Pair]) ->
             effects={},
             modes=tuple(sorted({mode for mode, inside, _ in fits if inside == is_inside})),
             same=cause.same,
-            missing=_missing(cause, effect, world, measured, slow_ranks),
+            missing=_missing(cause, effect, world, measured, slow_ranks, is_inside=is_inside),
         )
         effects = {mode: effect, **known.effects}
         found[cause.place, is_inside] = replace(known, effects=effects)
@@ -292,24 +292,35 @@ def _effect(cause: Cause, rows: Rows, world: PairWorld) -> Effect:
 
 
 def _missing(
-    cause: Cause, effect: Effect, world: PairWorld, measured: set[Pair], slow: set[int]
+    cause: Cause,
+    effect: Effect,
+    world: PairWorld,
+    measured: set[Pair],
+    slow: set[int],
+    *,
+    is_inside: bool,
 ) -> tuple[Pair, ...]:
     """Pairs not measured yet that tell the cause from others, or confirm it: so many good partners
-    for each host or rank that may be at fault.
+    for each host or rank that may be at fault, inside its host or on others.
     """
     place = cause.place
     is_told = place.kind in ("host", "rank") and effect.of >= PARTNERS and not cause.same
     if place.kind == "rail" or is_told:
         return ()
     missing: list[Pair] = []
-    ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
+    places, host_of = (place, *cause.same), world.host_numbers
+    ends = [end for one in places for end in ends_of(one, world)]
     if len(ends) == 2 and cause.of == 1:
         missing.append((min(ends), max(ends)))  # again
-    near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
+    # another rank of a host tells whether all of it is slow, or one of its ranks
+    hosts = {one.key[0] for one in places if one.kind == "host"}
+    hosts &= {host_of[one.key[0]] for one in places if one.kind == "rank"}
+    ends += [world.n - 1 - host_of[::-1].index(host) for host in hosts]
+    near = {world.hosts[rank] for rank in ends}
     good = [
         rank
         for rank in range(world.n)
-        if rank not in ends and rank not in slow and world.hosts[rank] not in near
+        if rank not in ends and rank not in slow and (world.hosts[rank] in near) == is_inside
     ]
     for end in dict.fromkeys(ends):
         pairs = [(min(end, rank), max(end, rank)) for rank in good]

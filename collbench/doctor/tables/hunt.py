@@ -9,7 +9,7 @@ from statistics import median
 from collbench.core.assessment import AssessedLine, Assessment
 from collbench.core.files import result_json
 from collbench.core.limits import MUST_FIND
-from collbench.core.pairwise import PairSample, PairWorld
+from collbench.core.pairwise import PairSample, PairWorld, Where
 from collbench.core.text import counted, table, wrapped
 from collbench.core.units import format_rate
 from collbench.doctor.hunt.places import Place
@@ -34,6 +34,11 @@ _NEXT: Mapping[str, str] = {
     " uplinks and at adaptive routing.",
 }
 
+_ASKED: Mapping[Where, str] = {
+    "network": "Asked of the network: only pairs of ranks on different hosts were measured.",
+    "inside": "Asked inside hosts: only pairs of ranks that share a host were measured.",
+}
+
 Paint = Callable[[str, str], str]  # a text in the colour of a judgement
 
 
@@ -52,6 +57,8 @@ def lines(
         ways, pairs = " and back ".join(map(format_rate, gbs)), counted(world.n // 2, "pair")
         text = f"Bisection: {ways} GB/s by {pairs} across the two halves at once."
         shown += ["", *wrapped(text, columns)]
+    if asked := _ASKED.get(_where(samples)):
+        shown += ["", *wrapped(asked, columns)]
     shown.append("")
     told = [(headline(one, world), details(one, world)) for one in analysis.verdicts]
     for head, more in [*told, *map(_of_load, analysis.sharing), *_open_points(analysis, world)]:
@@ -60,6 +67,12 @@ def lines(
         shown += [paint(first, judgement) if judgement else first, *rest]
         shown += [f"  {line}" for text in more for line in wrapped(text, columns - 2)]
     return shown
+
+
+def _where(samples: Sequence[PairSample]) -> Where:
+    """Which pairs were asked for: both kinds, where some samples differ from others."""
+    asked = {one.where for one in samples}
+    return asked.pop() if len(asked) == 1 else "both"
 
 
 def _open_points(analysis: Analysis, world: PairWorld) -> Iterator[tuple[str, list[str]]]:
@@ -337,6 +350,7 @@ def as_json(
         "hosts": world.hosts,
         "local": world.local,
         "seconds": round(seconds, 3),
+        "where": _where(samples),
         "unmeasured": unmeasured,
         "bisection_gbs": bisection_gbs(samples, world) or None,
         **whole,

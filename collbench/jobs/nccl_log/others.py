@@ -53,7 +53,8 @@ _OF_NCCL = re.compile(
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
-    r"mapping of buffer object|HIP error|hipError\w+|Failed status \d"
+    r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
+    r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
 _NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
@@ -64,7 +65,7 @@ _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
 _REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
 _BENIGN = re.compile(
-    r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
+    r"Failed to find|Could not find:|dlv?sym|GPU Direct|plugin|conf\b", re.IGNORECASE
 )
 
 
@@ -118,9 +119,9 @@ class OtherLines:
         is_known |= self.state.is_awake(line) and self.state.take(line, place)
         if "Xid" in line and (xid := XID.search(line)):
             seen = report.xids.setdefault(int(xid["code"]), Seen())
-            seen.add(place, xid["bus"])
+            seen.add(place, bus := xid["bus"] or xid["device"] or "a GPU")
             if cause := _CAUSED_BY.search(line):
-                report.xids.setdefault(int(cause["code"]), Seen()).add(place, xid["bus"])
+                report.xids.setdefault(int(cause["code"]), Seen()).add(place, bus)
                 report.xid_texts.setdefault(int(cause["code"]), line[xid.start() :][:200])
             known = report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
             if "onfatal" in known and "onfatal" not in line:
@@ -198,4 +199,4 @@ def is_info_error(text: str) -> bool:
     >>> is_info_error("Call to ibv_reg_mr failed"), is_info_error("Failed to find symbol x")
     (True, False)
     """
-    return names_error(text) and _BENIGN.search(text) is None
+    return ("refused, retry" in text or names_error(text)) and _BENIGN.search(text) is None

@@ -13,6 +13,9 @@ _OWNERS = (
         ("process {}", r"\bon (?:proc|process(?:or)?) (\d{1,6})\b|\A\[?default(\d{1,4})\]"),
         ("task {}", r"\btask:? ?(\d{1,6}):|\A\s{0,4}(\d{1,5}): (?=\S*[A-Za-z])"),
         ("process {}", r"\A\(\w[\w.:]{0,60} pid=(\d{1,8})\b"),
+        ("process {}", r"\bKill(?:ed)? process (\d{1,8}(?: \([^)]{1,40}\))?)|,pid=(\d{1,8})"),
+        ("step {}", r"\bStepId=(\d[\w.+]{0,30})|\bin step (\d[\w.]{0,30})"),
+        ("pod {}", r"\A([a-z0-9][a-z0-9.-]{1,80}) +\d/\d +OOMKilled"),
     ),
     (
         ("GPU {}", r"(?:NVRM|amdgpu|GPU).{0,40}?\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
@@ -21,7 +24,7 @@ _OWNERS = (
     ),
     (
         ("host {}", r"\A\W?(?:(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?: \d{4}\])? +|"
-         r"\d{4}-\d\d-\d\dT\S{8,25} )([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
+         r"\d{4}-\d\d-\d\dT\S{8,25} |(?=\S+ kernel: ))([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
         ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
          r":\d+(?::\d+)*\]"),
         ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"

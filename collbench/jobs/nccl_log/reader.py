@@ -257,7 +257,7 @@ class LogReader:
         ras = self.report.ras
         if ras.is_awake(line) and ras.take(line, place):
             return
-        if match := _FOREIGN_ERROR.search(line):
+        if (match := _FOREIGN_ERROR.search(line)) and not line.lstrip().startswith("raise "):
             self.report.torch.take(line, place)
             self._add_warning(line[max(0, match.start() - 100) :].strip(), line=line)
             self._is_last_error = True

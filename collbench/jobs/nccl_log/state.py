@@ -19,6 +19,11 @@ _DEVICE = re.compile(
     r"\s*(?:CA '(?P<ibstat>\w{1,40})'|Infiniband device '(?P<ibstatus>\w{1,40})' port (?P<port>\d+)"
     r"|hca_id:\s+(?P<devinfo>\w{1,40}))"
 )
+# of rdma link, and of ibdev2netdev
+_LINK = re.compile(
+    r"\s*(?:link )?(?P<device>\w{1,40})(?:/| port )(?P<port>\d{1,3})"
+    r"(?: (?=.*physical_state ).{0,120}?\bstate (?P<state>\w+)| ==> \S+ \((?P<is>Up|Down)\))"
+)
 _PORT = re.compile(r"\s*[Pp]ort:?\s+(\d{1,3}):?\s*\Z")
 _VALUE = re.compile(
     r"\s*(?P<key>state|phys(?:ical)? state|rate|link[_ ]layer|active_speed|phys_state):\s*"
@@ -37,6 +42,7 @@ _FACT = re.compile(
 STATE_WORDS = (
     "CA '", "nfiniband device", "hca_id", "nvidia-nccl", "nvidia_nccl", "PyTorch version",
     "driver version", "CUDA used", "CUDA runtime version", "GPU 0",
+    "physical_state", "==> ",
 )  # fmt: skip
 
 
@@ -79,8 +85,13 @@ class StateReader:
             self._left, self._gpu = _MOST_LINES, ""
             self._device = next(filter(None, device.group("ibstat", "ibstatus", "devinfo")))
             self._port = self._begin(device["port"] or "1", place)
-        elif self._device and (port := _PORT.match(line)):
-            self._port = self._begin(port[1], place)
+        elif link := _LINK.match(line):
+            port = self._begin(link["port"], place, link["device"])
+            self._take_port(
+                port, "state", link["state"] or {"Up": "ACTIVE"}.get(link["is"], "DOWN")
+            )
+        elif self._device and (found := _PORT.match(line)):
+            self._port = self._begin(found[1], place)
         elif self._port is not None and not self._gpu and (value := _VALUE.match(line)):
             self._take_port(self._port, value["key"].lower(), value["value"].strip())
         elif gpu := _GPU.search(line.rstrip()):
@@ -98,8 +109,8 @@ class StateReader:
         self._report.told += 1
         return True
 
-    def _begin(self, number: str, place: LogPlace) -> Port:
-        name = f"{self._device} port {number}"
+    def _begin(self, number: str, place: LogPlace, device: str = "") -> Port:
+        name = f"{device or self._device} port {number}"
         if len(self._ports) < _MOST_PORTS:
             return self._ports.setdefault(name, Port(name, place))
         return Port(name, place)
