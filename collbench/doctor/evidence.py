@@ -8,7 +8,7 @@ from typing import Literal
 
 from collbench.bench.pairs import RankPair
 from collbench.machine.discovery import topology_of
-from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
+from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording, SystemRecord
 from collbench.machine.topology.model import Topology
 
 # What a check needs to see anything, besides a recording.
@@ -16,6 +16,23 @@ Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "
                "load", "host copies", "pairs", "left out"]  # fmt: skip
 # what takes more than reading
 MEASURED: tuple[Need, ...] = ("load", "host copies", "pairs", "left out")
+# GPUs that one host must have
+_LEAST_GPUS: Mapping[Need, int] = {
+    "gpus": 1, "condition": 1, "load": 1, "host copies": 1, "two gpus": 2, "pairs": 2,
+    "left out": 3,
+}  # fmt: skip
+_REASONS: Mapping[Need, str] = {
+    "condition": "the recording has no states of GPUs: record it again",
+    "nics": "no NIC is a PCI device here",
+    "system": "the recording has nothing about the system: record it again",
+    "processes": "the recording has nothing about processes: record it again",
+    "ranks": "no launcher started several ranks",
+    "hosts": "there is one host",
+    "load": "nothing was measured",
+    "host copies": "no copies through the host were measured",
+    "pairs": "pairs were not measured",
+    "left out": "no rank was left out",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,53 +75,39 @@ class Evidence:
         """Why a need is not met; nothing if it is."""
         if need in self.missing:
             return self.missing[need]
-        gpus = max((len(host.gpus) for host in self.hosts), default=0)
-        if self.will_measure and need in MEASURED:
-            least = {"pairs": 2, "left out": 3}.get(need, 1)
-            return "" if gpus >= least else f"NVML shows {gpus} GPU{'s' * (gpus != 1)} here"
-        ranks = [process for host in self.hosts for process in host.processes]
-        is_met, reason = {
-            "gpus": (gpus > 0, "NVML shows no GPU here"),
-            "two gpus": (gpus > 1, f"NVML shows {gpus} GPU{'s' * (gpus != 1)} here"),
-            "condition": (
-                any(gpu.condition is not None for _, gpu in self.gpus()),
-                "NVML shows no GPU here"
-                if gpus == 0
-                else "the recording has no states of GPUs: record it again",
-            ),
-            "nics": (any(host.nics for host in self.hosts), "no NIC is a PCI device here"),
-            "system": (
-                any(host.system is not None for host in self.hosts),
-                "the recording has nothing about the system: record it again",
-            ),
-            "processes": (
-                bool(ranks),
-                "the recording has nothing about processes: record it again",
-            ),
-            "ranks": (len(ranks) > 1, "no launcher started several ranks"),
-            "hosts": (len(self.hosts) > 1, "there is one host"),
-            "load": (bool(self.loaded), "nothing was measured"),
-            "host copies": (bool(self.alone), "no copies through the host were measured"),
-            "pairs": (bool(self.pairs), "pairs were not measured"),
-            "left out": (bool(self.left_out), "no rank was left out"),
-        }[need]
-        return "" if is_met else reason
+        gpus = self._count("gpus")
+        is_later = self.will_measure and need in MEASURED
+        if gpus < _LEAST_GPUS.get(need, 0) and (is_later or need not in MEASURED):
+            return f"NVML shows {gpus or 'no'} GPU{'s' * (gpus > 1)} here"
+        return "" if is_later or self._is_seen(need) else _REASONS[need]
 
     def is_absent(self, need: Need) -> bool:
         """Whether a need is not met because there is no such thing here, so that nothing of it can
         be wrong unseen.
         """
-        gpus = max((len(host.gpus) for host in self.hosts), default=0)
-        counts = {
-            "nics": (sum(len(host.nics) for host in self.hosts), 1),
-            "ranks": (sum(len(host.processes) for host in self.hosts), 2),
-            "hosts": (len(self.hosts), 2),
-            **dict.fromkeys(("gpus", "condition", "load", "host copies"), (gpus, 1)),
-            **dict.fromkeys(("two gpus", "pairs"), (gpus, 2)),
-            "left out": (gpus, 3),
-        }
-        found, least = counts.get(need, (0, 0))
-        return found < least
+        if need in _LEAST_GPUS:
+            return self._count("gpus") < _LEAST_GPUS[need]
+        return need in ("nics", "ranks", "hosts") and not self._is_seen(need)
+
+    def _count(self, part: Literal["gpus", "nics", "processes"]) -> int:
+        """Of the host that has the most."""
+        return max((len(getattr(host, part)) for host in self.hosts), default=0)
+
+    def _is_seen(self, need: Need) -> bool:
+        return {
+            "gpus": True,
+            "two gpus": True,
+            "condition": any(gpu.condition is not None for _, gpu in self.gpus()),
+            "nics": self._count("nics") > 0,
+            "system": any(host.system is not None for host in self.hosts),
+            "processes": self._count("processes") > 0,
+            "ranks": sum(len(host.processes) for host in self.hosts) > 1,
+            "hosts": len(self.hosts) > 1,
+            "load": bool(self.loaded),
+            "host copies": bool(self.alone),
+            "pairs": bool(self.pairs),
+            "left out": bool(self.left_out),
+        }[need]
 
     def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
         """All GPUs that NVML can ask, with what people call them; hosts: `loaded` or `after`."""
@@ -112,6 +115,12 @@ class Evidence:
             for gpu in host.gpus:
                 if "handle" not in gpu.unknown:
                     yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
+
+    def systems(self) -> Iterator[tuple[str, Recording, SystemRecord]]:
+        """All hosts whose system is known, and what people call them."""
+        for host in self.hosts:
+            if host.system is not None:
+                yield self.name(host), host, host.system
 
     def processes(self) -> Iterator[tuple[str, Recording, ProcessRecord]]:
         """All ranks with their hosts, and what people call them."""

@@ -21,9 +21,7 @@ def page(
     """The page. explanations: of the checks that found something, by their identifiers."""
     parts = [_finding(number, one) for number, one in enumerate(findings, 1)]
     parts += [_explanation(name, text) for name, text in explanations.items()]
-    looked = [
-        (run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs
-    ]
+    looked = [(run.identifier, run.looks, run.title, run.reason) for run in runs]
     heads = ("check", "looked", "at", "why not")
     parts.append(
         section("checks", "What was looked at", table(heads, looked, kind="cards", label="checks"))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from collbench.bench.experiment import Cost, Experiment, on_cores
 from collbench.bench.lab import FailsUnchanged, measure
@@ -63,6 +64,14 @@ _LEAST_GPUS = 3  # of which one can be left out
 _LOAD_BYTES = 64 << 20
 _INTERRUPTED = "interrupted"
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
+
+
+class _Outcome(NamedTuple):
+    """Of an experiment. is_fault: nothing runs without the change."""
+
+    costs: tuple[Cost, ...] = ()
+    unmeasured: str = ""
+    is_fault: bool = False
 
 
 def run_doctor(options: Options) -> int:
@@ -298,7 +307,7 @@ def _with_costs(
     interruption; and that, if there was one.
     """
     deadline = time.monotonic() + _BUDGET_S[is_deep]
-    known: dict[str, tuple[Cost, ...] | UnavailableError | FailsUnchanged] = {}
+    known: dict[str, _Outcome] = {}
     # those of all ranks here: a launcher may have bound this one to a single core
     cores = spans(
         {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
@@ -314,37 +323,30 @@ def _with_costs(
             continue
         if isinstance(wanted, Experiment) and key not in known:
             left_s = deadline - time.monotonic()
-            known[key] = UnavailableError(_INTERRUPTED)
+            known[key] = _Outcome(unmeasured=_INTERRUPTED)
             try:
                 if interruption is None:
                     known[key] = _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
             except KeyboardInterrupt as error:
                 interruption = error
-        result = known[key] if isinstance(wanted, Experiment) else UnavailableError(wanted)
-        with_costs.append(_with_result(finding, result))
+        outcome = known[key] if isinstance(wanted, Experiment) else _Outcome(unmeasured=wanted)
+        severity = "fault" if outcome.is_fault else finding.severity
+        with_costs.append(
+            replace(finding, costs=outcome.costs, unmeasured=outcome.unmeasured, severity=severity)
+        )
     return with_costs, interruption
 
 
-def _with_result(
-    finding: Finding, result: tuple[Cost, ...] | UnavailableError | FailsUnchanged
-) -> Finding:
-    if isinstance(result, FailsUnchanged):
-        return replace(finding, unmeasured=str(result), severity="fault")
-    if isinstance(result, UnavailableError):
-        return replace(finding, unmeasured=result.message)
-    return replace(finding, costs=result)
-
-
-def _measured(
-    experiment: Experiment, budget_s: float, finding: Finding
-) -> tuple[Cost, ...] | UnavailableError | FailsUnchanged:
+def _measured(experiment: Experiment, budget_s: float, finding: Finding) -> _Outcome:
     if budget_s <= _LEAST_S:
-        return UnavailableError("there was no time left: collbench doctor --deep takes more")
+        return _Outcome(unmeasured="there was no time left: collbench doctor --deep takes more")
     remark(f"measuring what {finding.check} of {finding.subject} costs")
     try:
-        return measure(experiment, budget_s)
-    except (UnavailableError, FailsUnchanged) as error:
-        return error
+        return _Outcome(costs=measure(experiment, budget_s))
+    except UnavailableError as error:
+        return _Outcome(unmeasured=error.message)
+    except FailsUnchanged as error:
+        return _Outcome(unmeasured=str(error), is_fault=True)
 
 
 def _fails(findings: Sequence[Finding], fail_on: str) -> bool:

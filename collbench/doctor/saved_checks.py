@@ -53,20 +53,18 @@ def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, lis
     peers: dict[str, list[float]] = {}
     for name, checks in read_nodes(folder).items():
         good = [one for one in checks if one.kind == kind and one.is_reference]
-        if name == host:
-            for one in good:
-                for key, value in one.values.items():
-                    own.setdefault(key, []).append((value, one.day))
-        else:
-            newest = {key: value for one in good for key, value in one.values.items()}
-            for key, value in newest.items():
+        newest = {key: value for one in good for key, value in one.values.items()}
+        for key, value in newest.items():
+            if name == host:
+                past = [(one.values[key], one.day) for one in good if key in one.values]
+                own[key] = past[-OWN_CHECKS:]
+            else:
                 peers.setdefault(key, []).append(value)
     known: dict[str, list[Expectation]] = {}
-    for key, past in own.items():
-        last = past[-OWN_CHECKS:]
+    for key, last in own.items():
         source = f"check {last[0][1]}" if len(last) == 1 else f"{len(last)} own checks"
         value = median(number for number, _ in last)
-        known.setdefault(key, []).append(Expectation(value=value, source=source))
+        known[key] = [Expectation(value=value, source=source)]
     for key, values in peers.items():
         if len(values) >= LEAST_PEERS:
             source = counted(len(values), "peer")

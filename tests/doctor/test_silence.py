@@ -1,5 +1,6 @@
 """What hardware checks must not call a fault: what is unknown, and what looks odd and is right."""
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from random import Random
 from typing import Any
@@ -36,18 +37,18 @@ def found(wanted: Evidence) -> list[str]:
     return [f"{one.check}: {one.seen}" for one in find(wanted) if one.severity != "remark"]
 
 
-def without(value: Any, owner: type, name: str) -> Any:
-    """A copy of a part of a recording, in which one field of all objects of a type is None."""
+def hidden(value: Any, is_hidden: Callable[[Any, str], bool]) -> Any:
+    """A copy of a part of a recording, in which the fields that are hidden are None."""
     if isinstance(value, tuple):
-        return tuple(without(one, owner, name) for one in value)
+        return tuple(hidden(one, is_hidden) for one in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
     return replace(
         value,
         **{
             one.name: None
-            if isinstance(value, owner) and one.name == name
-            else without(getattr(value, one.name), owner, name)
+            if one.default is None and is_hidden(value, one.name)
+            else hidden(getattr(value, one.name), is_hidden)
             for one in fields(value)
         },
     )
@@ -73,26 +74,9 @@ def test_what_is_unknown_is_no_finding() -> None:
     )
     assert len(OPTIONAL) > 100
     for owner, name in OPTIONAL:
-        unknown = without(host, owner, name)
+        unknown = hidden(host, lambda one, of: isinstance(one, owner) and of == name)  # noqa: B023
         loaded = (awake(unknown),)
         assert not found(Evidence(hosts=(unknown,), loaded=loaded, after=loaded)), (owner, name)
-
-
-def thinned(value: Any, share: float, draw: Random) -> Any:
-    """A copy of a part of a recording, in which a share of what may be unknown is."""
-    if isinstance(value, tuple):
-        return tuple(thinned(one, share, draw) for one in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    return replace(
-        value,
-        **{
-            one.name: None
-            if one.default is None and one.name != "cuda" and draw.random() < share
-            else thinned(getattr(value, one.name), share, draw)
-            for one in fields(value)
-        },
-    )
 
 
 @pytest.mark.exhaustive
@@ -100,7 +84,8 @@ def thinned(value: Any, share: float, draw: Random) -> Any:
 def test_clean_machines_of_which_little_is_known(seed: int) -> None:
     draw = Random(seed)
     for _ in range(50):
-        host = thinned(machine(draw.choice(MACHINES)), draw.choice((0.01, 0.1, 0.4)), draw)
+        name, share = draw.choice(MACHINES), draw.choice((0.01, 0.1, 0.4))
+        host = hidden(machine(name), lambda _, of: of != "cuda" and draw.random() < share)  # noqa: B023
         loaded = (awake(host),)
         assert not found(Evidence(hosts=(host,), loaded=loaded, after=loaded))
 

@@ -191,13 +191,23 @@ def clean() -> list[Evidence]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Plant:
-    """A fault in an otherwise clean machine. subject: of the finding; words: that it must say."""
+    """A fault in an otherwise clean machine, and the finding of it: words are a part of what it
+    says was seen.
+    """
 
     name: str
     evidence: Evidence
-    words: str
-    subject: str = "this host"
+    subject: str = ""
+    words: str = ""
     severity: str = "risk"
-    also: frozenset[str] = frozenset()  # other checks for which it is a fault, too
+
+    def finds(self, subject: str, words: str, severity: str = "risk") -> "Plant":
+        """The plant with what its check must say."""
+        return replace(self, subject=subject, words=words, severity=severity)
+
+
+def planted(name: str, *hosts: Recording, **values: Any) -> Plant:
+    """A fault of these hosts, or of what was measured on them."""
+    return Plant(name, evidence(*hosts, **values))

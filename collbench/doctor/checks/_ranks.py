@@ -53,14 +53,16 @@ def setting(process: ProcessRecord, name: str) -> str | None:
     return process.environment.get(name) or None
 
 
-def with_and_without(
-    process: ProcessRecord, name: str, changed: str | None, ranks: int
-) -> Experiment:
-    """MPI's allreduce with a variable as it is, and with another value or without it."""
-    return Experiment(
-        backend="mpi",
-        ranks=max(2, min(ranks, _MOST_RANKS)),
-        sizes=_SIZES,
-        found=Arm(environment={name: process.environment.get(name)}),
-        changed=Arm(environment={name: changed}),
-    )
+def without_variable(evidence: Evidence, name: str) -> Experiment | str:
+    """MPI's allreduce with a variable as a rank of this host has it, and without it."""
+    processes = evidence.hosts[0].processes
+    for process in processes:
+        if name in process.environment:
+            return Experiment(
+                backend="mpi",
+                ranks=max(2, min(len(processes), _MOST_RANKS)),
+                sizes=_SIZES,
+                found=Arm(environment={name: process.environment[name]}),
+                changed=Arm(environment={name: None}),
+            )
+    return "the rank is on another host than the doctor"

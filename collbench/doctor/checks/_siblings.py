@@ -99,12 +99,11 @@ def usable(host: Recording) -> list[GpuRecord]:
     return [gpu for gpu in host.gpus if "handle" not in gpu.unknown]
 
 
-def conditions(evidence: Evidence) -> Iterator[tuple[str, Recording, GpuRecord, GpuCondition]]:
-    """All GPUs whose state is known at rest, with their hosts and what people call them."""
-    for host in evidence.hosts:
-        for gpu in usable(host):
-            if gpu.condition is not None:
-                yield evidence.on(f"GPU {gpu.index}", host), host, gpu, gpu.condition
+def conditions(evidence: Evidence) -> Iterator[tuple[str, GpuRecord, GpuCondition]]:
+    """All GPUs whose state is known at rest, with what people call them."""
+    for name, gpu in evidence.gpus():
+        if gpu.condition is not None:
+            yield name, gpu, gpu.condition
 
 
 def bridges_above(host: Recording, address: str) -> list[PciDevice] | None:

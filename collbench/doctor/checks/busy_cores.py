@@ -35,10 +35,10 @@ _SHARE = 0.1  # of the cores
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        system, cores = host.system, cores_of(host)
+    for name, host, system in evidence.systems():
+        cores = cores_of(host)
         everywhere = members(host.cpus) if host.cpus else cores
-        if system is None or system.busy_cpus is None or not cores:
+        if system.busy_cpus is None or not cores:
             continue
         # while one rank records, the others wait for it, which takes a core each
         foreign = system.busy_cpus - (len(host.processes) - 1)
@@ -54,7 +54,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         is_shown = busy and is_risk
         where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
         yield Finding(
-            subject=evidence.name(host),
+            subject=name,
             seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
             why="A rank that waits for its core keeps all others waiting.",
             change="end what is left over (top shows who it is), or ask for the whole host",

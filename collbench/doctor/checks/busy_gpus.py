@@ -30,7 +30,7 @@ _NO_PIDS = (0, 0xFFFFFFFF)  # what NVML gives where it does not know a process
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for name, _, _, condition in conditions(evidence):
+    for name, _, condition in conditions(evidence):
         pids = sorted({pid for pid in condition.pids or () if pid not in _NO_PIDS})
         if pids:
             count = f"{len(pids)} process{'es' * (len(pids) > 1)}"
@@ -42,5 +42,4 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 " wait for it.",
                 change="wait, choose other GPUs by CUDA_VISIBLE_DEVICES, or ask the owner"
                 f" (ps -o user,lstart,cmd -p {pids[0]})",
-                severity="risk",
             )

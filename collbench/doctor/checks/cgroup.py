@@ -34,14 +34,11 @@ _PER_RANK_BYTES = 1 << 30
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        system = host.system
-        if system is None:
-            continue
+    for name, host, system in evidence.systems():
         cores = len(cores_of(host))
         if system.cgroup_cpus is not None and system.cgroup_cpus < cores:
             yield Finding(
-                subject=evidence.name(host),
+                subject=name,
                 seen=f"the control group allows {system.cgroup_cpus:g} CPUs' worth of time on"
                 f" {counted(cores, 'core')} (cpu.max)",
                 why="When the time is used up, all ranks stand still until the next tenth of a"
@@ -54,7 +51,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if limit is not None and memory is not None and limit < memory:
             is_tight = limit < _PER_RANK_BYTES * max(1, len(host.processes))
             yield Finding(
-                subject=evidence.name(host),
+                subject=name,
                 seen=f"the control group allows {format_size(limit >> 20 << 20)} of"
                 f" {format_size(memory >> 20 << 20)} of memory (memory.max)",
                 why="Shared memory counts as well; beyond the limit a process is killed.",

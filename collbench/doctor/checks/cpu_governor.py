@@ -29,13 +29,13 @@ _SLOW, _LAZY = {"powersave"}, {"ondemand", "schedutil", "conservative"}
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        governors = set(host.system.governors) if host.system else set()
+    for name, _, system in evidence.systems():
+        governors = set(system.governors)
         if not governors & (_SLOW | _LAZY):
             continue
         is_risk = bool(governors & _SLOW) or len(governors) > 1
         yield Finding(
-            subject=evidence.name(host),
+            subject=name,
             seen=f"the governor{'s' * (len(governors) > 1)} of its cores:"
             f" {', '.join(sorted(governors))}",
             why="Bursts of microseconds are over before the clock rises: small messages take"

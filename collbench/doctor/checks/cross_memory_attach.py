@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.checks._ranks import alike, setting, with_and_without
+from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 
@@ -39,7 +39,15 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    yield from _refused(evidence)
+    for subject, seen, change, is_risk in _refused(evidence):
+        yield Finding(
+            subject=subject,
+            seen=seen,
+            why=_WHY,
+            change=change,
+            risk="Processes of one user can then read each other's memory.",
+            severity="risk" if is_risk else "remark",
+        )
     for name, values in _SWITCHES.items():
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
@@ -52,54 +60,30 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 )
 
 
-def _refused(evidence: Evidence) -> Iterable[Finding]:
+def _refused(evidence: Evidence) -> Iterable[tuple[str, str, str, bool]]:
+    """Who is refused the copies: subject, what was seen, what to change, whether it is a risk."""
     for host in evidence.hosts:
         scope = host.system.ptrace_scope if host.system else None
         users = {one.namespaces.get("user") for one in host.processes} - {None}
         has_ranks = len(host.processes) > 1
         if len(users) > 1:
-            yield _finding(
-                evidence.name(host),
-                f"its ranks are in {len(users)} user namespaces",
-                "run all ranks in one container, as one user",
-                is_risk=True,
-            )
-        for subject, one, _, can_copy in alike(evidence, lambda one: one.can_copy):
-            if one is host and not can_copy:
-                yield _finding(
-                    subject,
-                    "process_vm_readv is refused (a filter of system calls, seccomp)",
-                    "docker run --cap-add SYS_PTRACE or --security-opt seccomp=unconfined",
-                    is_risk=has_ranks,
-                )
+            seen = f"its ranks are in {len(users)} user namespaces"
+            yield evidence.name(host), seen, "run all ranks in one container, as one user", True
         if scope and any(scope > 2 or one.can_trace is False for one in host.processes):
-            yield _finding(
-                evidence.name(host),
-                f"kernel.yama.ptrace_scope is {scope}",
-                "sysctl kernel.yama.ptrace_scope=0, as root"
-                + (", or docker run --cap-add SYS_PTRACE" if scope < 3 else ""),
-                # UCX and newer Open MPI permit it to all with scope 1
-                is_risk=has_ranks and scope > 1,
-            )
-
-
-def _finding(subject: str, seen: str, change: str, *, is_risk: bool) -> Finding:
-    return Finding(
-        subject=subject,
-        seen=seen,
-        why=_WHY,
-        change=change,
-        risk="Processes of one user can then read each other's memory.",
-        severity="risk" if is_risk else "remark",
-    )
+            change = "sysctl kernel.yama.ptrace_scope=0, as root"
+            change += ", or docker run --cap-add SYS_PTRACE" if scope < 3 else ""
+            seen = f"kernel.yama.ptrace_scope is {scope}"
+            # UCX and newer Open MPI permit it to all with scope 1
+            yield evidence.name(host), seen, change, has_ranks and scope > 1
+    for subject, host, _, can_copy in alike(evidence, lambda one: one.can_copy):
+        if not can_copy:
+            seen = "process_vm_readv is refused (a filter of system calls, seccomp)"
+            change = "docker run --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
+            yield subject, seen, change, len(host.processes) > 1
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     name = finding.change.removeprefix("unset ")
-    host = evidence.hosts[0]
-    for process in host.processes:
-        if name in process.environment:
-            return with_and_without(process, name, None, len(host.processes))
     if name in _SWITCHES:
-        return "the rank is on another host than the doctor"
+        return without_variable(evidence, name)
     return "only an administrator, or whoever starts the container, can allow it"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import GpuRecord, Nic, NvLink
+from collbench.machine.discovery.recording import GpuRecord, Recording
 
 TITLE = "Counters of errors that rise under load"
 NEEDS: tuple[Need, ...] = ("load",)
@@ -57,67 +57,52 @@ _CHANGE = {
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host, after in zip(evidence.hosts, evidence.after, strict=False):
-        later_gpus = {gpu.uuid or str(gpu.index): gpu for gpu in after.gpus}
-        for gpu in host.gpus:
-            later_gpu = later_gpus.get(gpu.uuid or str(gpu.index))
-            if later_gpu is not None:
-                yield from _of_gpu(evidence.on(f"GPU {gpu.index}", host), gpu, later_gpu)
-        later_nics = {nic.name: nic for nic in after.nics}
-        for nic in host.nics:
-            if nic.name in later_nics:
-                yield from _of_nic(evidence.on(nic.name, host), nic, later_nics[nic.name])
+        names = {_identity(gpu): f"GPU {gpu.index}" for gpu in host.gpus}
+        then = _counters(after)
+        for (part, what), counts in _counters(host).items():
+            later = then.get((part, what), {})
+            # one that fell was set back meanwhile
+            risen = {
+                name: (count, later[name])
+                for name, count in counts.items()
+                if later.get(name, count) > count
+            }
+            if risen:
+                yield _finding(evidence.on(names.get(part, part), host), what, risen)
 
 
-def _of_gpu(name: str, before: GpuRecord, after: GpuRecord) -> Iterable[Finding]:
-    later_links = {link.number: link for link in after.links}
-    risen: dict[str, tuple[int, int]] = {}
-    for link in before.links:
-        if link.number in later_links:
-            more = _risen(_counters(link), _counters(later_links[link.number]))
-            risen |= {f"NVLink {link.number} {counter}": pair for counter, pair in more.items()}
-    yield from _finding(name, "NVLink", risen)
-    if before.condition is None or after.condition is None:
-        return
-    risen = _risen(before.condition.counters, after.condition.counters)
-    of_memory = {counter: pair for counter, pair in risen.items() if counter.startswith("ecc")}
-    of_pcie = {counter: pair for counter, pair in risen.items() if counter not in of_memory}
-    yield from _finding(name, "PCIe", of_pcie)
-    yield from _finding(name, "memory", of_memory)
+def _identity(gpu: GpuRecord) -> str:
+    return gpu.uuid or str(gpu.index)
 
 
-def _of_nic(name: str, before: Nic, after: Nic) -> Iterable[Finding]:
-    yield from _finding(name, "NIC", _risen(before.counters, after.counters))
-    later_ports = {port.number: port for port in after.ports}
-    for port in before.ports:
-        if port.number in later_ports:
-            risen = _risen(port.counters, later_ports[port.number].counters)
-            yield from _finding(
-                name, "NIC", {f"port {port.number} {one}": pair for one, pair in risen.items()}
-            )
+def _counters(host: Recording) -> dict[tuple[str, str], dict[str, int]]:
+    """Of each GPU and NIC, by what counts."""
+    counters: dict[tuple[str, str], dict[str, int]] = {}
+    for gpu in host.gpus:
+        counters[_identity(gpu), "NVLink"] = {
+            f"NVLink {link.number} {name}": count
+            for link in gpu.links
+            for name in ("replay", "recovery", "crc")
+            if (count := getattr(link, name)) is not None
+        }
+        for name, count in gpu.condition.counters.items() if gpu.condition else ():
+            what = "memory" if name.startswith("ecc") else "PCIe"
+            counters.setdefault((_identity(gpu), what), {})[name] = count
+    for nic in host.nics:
+        counters[nic.name, "NIC"] = dict(nic.counters) | {
+            f"port {port.number} {name}": count
+            for port in nic.ports
+            for name, count in port.counters.items()
+        }
+    return counters
 
 
-def _counters(link: NvLink) -> dict[str, int]:
-    counters = {"replay": link.replay, "recovery": link.recovery, "crc": link.crc}
-    return {name: count for name, count in counters.items() if count is not None}
-
-
-def _risen(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Counters that rose, before and after. One that fell was set back meanwhile."""
-    return {
-        name: (count, after[name])
-        for name, count in before.items()
-        if after.get(name, count) > count
-    }
-
-
-def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Iterable[Finding]:
-    if not risen:
-        return
+def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Finding:
     counts = ", ".join(
         f"{counter} from {first} to {then}" for counter, (first, then) in risen.items()
     )
     lost = {counter for counter in risen if counter.split()[-1] in _LOST}
-    yield Finding(
+    return Finding(
         subject=name,
         seen=f"rose under our load: {counts}",
         why="What cannot be repaired ends connections, and a link that is trained again carries"

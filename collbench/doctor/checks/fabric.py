@@ -112,7 +112,6 @@ def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             " host are elsewhere",
             why="GPUs reach each other by NVLink within one cluster and clique alone.",
             change="nvidia-smi -q (Fabric); set up one partition for GPUs that work together",
-            severity="risk",
         )
 
 
@@ -158,7 +157,6 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
                 " over the network.",
                 change="nvidia-smi -q (Fabric); look at the partitions of the rack's fabric"
                 " manager",
-                severity="risk",
             )
         shared = [n for n, clique in cliques.items() if list(cliques.values()).count(clique) > 1]
         without = [

@@ -58,7 +58,7 @@ _SET_BACK = "nvidia-smi -rac and nvidia-smi -rgc, as root"
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for name, _, _, condition in conditions(evidence):
+    for name, _, condition in conditions(evidence):
         for seen, change in _settings(condition):
             yield _finding(name, seen, change, "risk")
     for name, gpu in evidence.gpus(evidence.loaded):

@@ -42,7 +42,7 @@ _ACTIONS = {
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for name, _, gpu, condition in conditions(evidence):
+    for name, gpu, condition in conditions(evidence):
         for seen, why, change, severity in _faults(condition):
             yield Finding(
                 subject=name,
@@ -64,27 +64,18 @@ def _faults(condition: GpuCondition) -> Iterable[tuple[str, str, str, Severity]]
             _RESET,
             "fault",
         )
-    if condition.remap_failed:
-        yield (
-            "the remapping of a broken row of its memory failed",
-            "The row stays in use, and its errors come again.",
-            "take the GPU out of use and have it replaced",
-            "fault",
-        )
-    if condition.remap_pending:
-        yield (
-            "the remapping of a broken row of its memory is pending",
-            "The row is replaced at the next reset; until then its errors may come again.",
-            _RESET,
-            "fault",
-        )
-    if condition.retired_pending:
-        yield (
-            "the retirement of a broken page of its memory is pending",
-            "The page is taken out of use at the next reset; until then its errors may come again.",
-            _RESET,
-            "fault",
-        )
+    for is_so, seen, why, change in (
+        (condition.remap_failed, "the remapping of a broken row of its memory failed",
+         "The row stays in use, and its errors come again.",
+         "take the GPU out of use and have it replaced"),
+        (condition.remap_pending, "the remapping of a broken row of its memory is pending",
+         "The row is replaced at the next reset; until then its errors may come again.", _RESET),
+        (condition.retired_pending, "the retirement of a broken page of its memory is pending",
+         "The page is taken out of use at the next reset; until then its errors may come again.",
+         _RESET),
+    ):  # fmt: skip
+        if is_so:
+            yield seen, why, change, "fault"
     if condition.recovery_action:
         action = _ACTIONS.get(condition.recovery_action, f"action {condition.recovery_action}")
         yield (

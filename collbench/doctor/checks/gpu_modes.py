@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
@@ -10,6 +9,7 @@ from collbench.machine.discovery.recording import Recording
 
 TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "root alone changes modes of GPUs, and the launcher decides which GPUs a rank sees"
 EXPLANATION = """
 Three modes of a GPU decide whether ranks can work with it. MIG divides it into parts that have no
 peer access and no NVLinks: a collective over parts goes through the host's memory. The compute mode
@@ -111,25 +111,16 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         ranks_on.setdefault(frozenset(one.cuda or ()), []).append(one.rank)
     used = frozenset().union(*ranks_on)
     free = [gpu.index for gpu in usable(host) if gpu.index not in used and not gpu.has_mig]
+    verb = "are" if len(free) > 1 else "is"
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):
             yield Finding(
                 subject=evidence.on(numbered("rank", ranks), host),
                 seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
-                + (f", while {numbered('GPU', free)} {_are(free)} free" if free else ""),
+                + (f", while {numbered('GPU', free)} {verb} free" if free else ""),
                 why="They share its memory and its links, and NCCL refuses two ranks on one GPU.",
                 change="select the GPU by the local rank, or srun --gpus-per-task=1"
                 if free
                 else "start as many ranks as there are GPUs",
                 severity="fault" if free else "risk",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    if "rank" in finding.subject:
-        return "the launcher decides which GPUs a rank sees: start the ranks anew and compare"
-    return "modes of GPUs are changed by root alone"
-
-
-def _are(numbers: list[int]) -> str:
-    return "are" if len(numbers) > 1 else "is"

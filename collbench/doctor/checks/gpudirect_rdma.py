@@ -67,5 +67,4 @@ def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
             why="RDMA through the processor is slower on most machines, and NCCL does not use it by"
             " default.",
             change="place NICs below the switches of the GPUs; measure NCCL_NET_GDR_LEVEL=PHB",
-            severity="risk",
         )

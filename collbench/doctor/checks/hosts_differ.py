@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high
 
+from collbench.core.text import counted
 from collbench.doctor.checks._siblings import named, odd_ones
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
-from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
+from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
 TITLE = "What differs between hosts"
@@ -36,21 +37,12 @@ _WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose b
 _WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."
 _SAME_MEMORY = 0.03  # of the size: less than one of 32 modules
 # Variables that are each host's own.
-_OWN = frozenset(
-    {
-        "CUDA_VISIBLE_DEVICES",
-        "NCCL_HOSTID",
-        "NCCL_DEBUG_FILE",
-        "NCCL_TOPO_DUMP_FILE",
-        "NCCL_GRAPH_DUMP_FILE",
-        "CUDA_CACHE_PATH",
-    }
-)
+_OWN = frozenset({
+    "CUDA_VISIBLE_DEVICES", "NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE",
+    "NCCL_GRAPH_DUMP_FILE", "CUDA_CACHE_PATH",
+})  # fmt: skip
 _Value = Callable[[Recording], str | None]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+_OfHosts = Mapping[int, str | None]  # by their numbers
 
 
 def _some(what: str, value: object) -> str | None:
@@ -58,7 +50,7 @@ def _some(what: str, value: object) -> str | None:
 
 
 def _cores(host: Recording) -> str | None:
-    return _count(len(members(host.cpus)), "core") if host.cpus else None
+    return counted(len(members(host.cpus)), "core") if host.cpus else None
 
 
 def _port_rates(host: Recording) -> str | None:
@@ -70,22 +62,19 @@ def _port_rates(host: Recording) -> str | None:
     return named([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
 
 
+def _up(host: Recording) -> list[Nic]:
+    return [nic for nic in host.nics if not nic.is_virtual and nic.operstate == "up"]
+
+
 def _speeds(host: Recording) -> str | None:
-    speeds = sorted(
-        nic.speed_mbps
-        for nic in host.nics
-        if nic.speed_mbps and not nic.is_virtual and nic.operstate == "up"
-    )
+    speeds = sorted(nic.speed_mbps for nic in _up(host) if nic.speed_mbps)
     words = {speed: f"{speeds.count(speed)} x {speed / 1000:g} Gb/s" for speed in speeds}
     return f"interfaces of {named(list(words.values()))}" if words else None
 
 
 def _mtus(host: Recording) -> str | None:
-    mtus = sorted(
-        nic.mtu for nic in host.nics if nic.mtu and not nic.is_virtual and nic.operstate == "up"
-    )
-    words = dict.fromkeys(map(str, mtus))
-    return f"MTU {named(list(words))}" if words else None
+    mtus = sorted({nic.mtu for nic in _up(host) if nic.mtu})
+    return f"MTU {named(map(str, mtus))}" if mtus else None
 
 
 def _of_system(name: str, what: str) -> _Value:
@@ -130,9 +119,9 @@ _HARDWARE: tuple[_Value, ...] = (
     lambda host: _some("product", host.product),
     lambda host: _some("processor", host.processor.name),
     _cores,
-    lambda host: _count(len(host.numa), "NUMA node") if host.numa else None,
-    lambda host: _count(len(host.gpus), "GPU"),
-    lambda host: _count(sum(not nic.is_virtual for nic in host.nics), "NIC"),
+    lambda host: counted(len(host.numa), "NUMA node") if host.numa else None,
+    lambda host: counted(len(host.gpus), "GPU"),
+    lambda host: counted(sum(not nic.is_virtual for nic in host.nics), "NIC"),
     _port_rates,
     _speeds,
 )
@@ -159,48 +148,31 @@ _SOFTWARE: tuple[_Value, ...] = (
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    hosts = dict(enumerate(evidence.hosts))
-
-    def differing(
-        values: Mapping[int, str | None], why: str, change: str, severity: Severity
-    ) -> Iterable[Finding]:
-        for subject, words in odd_ones(values, call):
-            yield Finding(subject=subject, seen=words, why=why, change=change, severity=severity)
+    def of_all(values: Iterable[_Value]) -> Iterable[_OfHosts]:
+        return (dict(enumerate(map(value, evidence.hosts))) for value in values)
 
     def call(numbers: Sequence[int]) -> str:
-        return named([evidence.name(hosts[number]) for number in numbers])
+        return named([evidence.name(evidence.hosts[number]) for number in numbers])
 
-    for value in _HARDWARE:
-        yield from differing(
-            {number: value(host) for number, host in hosts.items()},
-            _WHY_HARDWARE,
-            "repair the host, or leave it out",
-            "risk",
-        )
-    for value in _SOFTWARE:
-        yield from differing(
-            {number: value(host) for number, host in hosts.items()},
-            _WHY_SOFTWARE,
-            "give all hosts the same image and settings",
-            "risk",
-        )
-    yield from differing(
-        _memories(evidence), _WHY_HARDWARE, "look for modules of memory that failed", "risk"
-    )
-    for values in _parameters(evidence):
-        yield from differing(
-            values, _WHY_SOFTWARE, "give all hosts the same options of the module nvidia", "remark"
-        )
-    for values in _variables(evidence):
-        yield from differing(
-            values,
-            _WHY_SOFTWARE,
-            "set it for all ranks: mpirun -x NAME, srun --export, or one module file",
-            "risk",
-        )
+    hardware, software = _WHY_HARDWARE, _WHY_SOFTWARE
+    comparisons: tuple[tuple[Iterable[_OfHosts], str, str, Severity], ...] = (
+        (of_all(_HARDWARE), hardware, "repair the host, or leave it out", "risk"),
+        (of_all(_SOFTWARE), software, "give all hosts the same image and settings", "risk"),
+        ([_memories(evidence)], hardware, "look for modules of memory that failed", "risk"),
+        (_parameters(evidence), software, "give all hosts the same options of the module nvidia",
+         "remark"),
+        (_variables(evidence), software,
+         "set it for all ranks: mpirun -x NAME, srun --export, or one module file", "risk"),
+    )  # fmt: skip
+    for compared, why, change, severity in comparisons:
+        for values in compared:
+            for subject, words in odd_ones(values, call):
+                yield Finding(
+                    subject=subject, seen=words, why=why, change=change, severity=severity
+                )
 
 
-def _memories(evidence: Evidence) -> Mapping[int, str | None]:
+def _memories(evidence: Evidence) -> _OfHosts:
     """Sizes of memory; those near the median as it: firmware keeps a part that varies."""
     sizes = {
         number: host.system.memory_bytes
@@ -212,7 +184,7 @@ def _memories(evidence: Evidence) -> Mapping[int, str | None]:
     return {number: f"{size / (1 << 30):.0f} GiB of memory" for number, size in near.items()}
 
 
-def _parameters(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
+def _parameters(evidence: Evidence) -> Iterable[_OfHosts]:
     """Parameters of NVIDIA's module, of the hosts that report them."""
     reported = {
         number: host.system.driver_parameters
@@ -226,7 +198,7 @@ def _parameters(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
         }
 
 
-def _variables(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
+def _variables(evidence: Evidence) -> Iterable[_OfHosts]:
     """Variables and configuration files of the ranks of each host, in the order of the ranks."""
     of_ranks = {
         number: [

@@ -29,11 +29,11 @@ sure, measure a large collective of CPU ranks before and after: `collbench compa
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        chosen = host.system.shm_huge if host.system else None
+    for name, _, system in evidence.systems():
+        chosen = system.shm_huge
         if chosen in ("never", "deny"):
             yield Finding(
-                subject=evidence.name(host),
+                subject=name,
                 seen=f"shared memory has pages of 4 KiB (shmem_enabled is {chosen})",
                 why="The first access to large buffers takes longer; copies hardly differ.",
                 change="echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, as root",

@@ -1,7 +1,6 @@
 """Whether the network interfaces that variables name exist, and lead to other hosts."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
@@ -34,50 +33,33 @@ output of `NCCL_DEBUG=INFO`.
 _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Variable:
-    """How a variable names interfaces. is_begin: by how they begin; has_ports: with a port behind
-    a colon; knows_rdma: RDMA devices as well.
-    """
-
-    name: str
-    is_begin: bool = False
-    has_ports: bool = False
-    knows_rdma: bool = False
-
-
+_BY_BEGINNING = ("NCCL_SOCKET_IFNAME", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME")
+_WITH_PORTS = "UCX_NET_DEVICES"  # behind a colon; it names RDMA devices as well
 _VARIABLES = (
-    _Variable(name="NCCL_SOCKET_IFNAME", is_begin=True),
-    _Variable(name="NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", is_begin=True),
-    _Variable(name="GLOO_SOCKET_IFNAME"),
-    _Variable(name="OMPI_MCA_btl_tcp_if_include"),
-    _Variable(name="OMPI_MCA_oob_tcp_if_include"),
-    _Variable(name="FI_TCP_IFACE"),
-    _Variable(name="UCX_NET_DEVICES", has_ports=True, knows_rdma=True),
-)
+    *_BY_BEGINNING, "GLOO_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include",
+    "OMPI_MCA_oob_tcp_if_include", "FI_TCP_IFACE", _WITH_PORTS,
+)  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for variable in _VARIABLES:
-        for subject, host, _, text in alike(
-            evidence,
-            lambda one, name=variable.name: one.environment.get(name) or None,  # type: ignore[misc]
-        ):
-            if host.system is not None and host.system.interfaces:
-                yield from _judged(subject, host, variable, text, len(evidence.hosts) > 1)
+    for name in _VARIABLES:
+        for subject, host, _, text in alike(evidence, lambda one, k=name: one.environment.get(k)):  # type: ignore[misc]
+            if text and host.system is not None and host.system.interfaces:
+                yield from _judged(subject, host, name, text, len(evidence.hosts) > 1)
 
 
 def _judged(
-    subject: str, host: Recording, variable: _Variable, text: str, has_hosts: bool
+    subject: str, host: Recording, variable: str, text: str, has_hosts: bool
 ) -> Iterable[Finding]:
     assert host.system is not None
     here = list(host.system.interfaces)
-    if variable.knows_rdma:
+    if variable == _WITH_PORTS:
         here += [nic.name for nic in host.nics if nic.is_rdma]
-    is_exact = text.startswith("=") or not variable.is_begin
-    is_exclusion = variable.is_begin and text.startswith("^")
-    names = [one.strip() for one in text.lstrip("^=" if variable.is_begin else "").split(",")]
-    if variable.has_ports:
+    is_begin = variable in _BY_BEGINNING
+    is_exact = text.startswith("=") or not is_begin
+    is_exclusion = is_begin and text.startswith("^")
+    names = [one.strip() for one in text.lstrip("^=" if is_begin else "").split(",")]
+    if variable == _WITH_PORTS:
         names = [one.partition(":")[0] for one in names]
     names = [one for one in names if one and "/" not in one and one != "all"]
     chosen = {
@@ -86,29 +68,26 @@ def _judged(
     }
     known = {one for some in chosen.values() for one in some}
     missing = [name for name, some in chosen.items() if not some]
-    change = f"unset {variable.name}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}"
     why = "A library that finds no interface of the name stops, or waits for ever."
-    seen = f"{variable.name}={text}: "
-    if is_exclusion:
-        if not set(here) - known:
-            seen += "it leaves no interface"
-            yield _finding(subject, seen, why, change, is_fault=True)
-    elif missing:
+    if is_exclusion and not set(here) - known:
+        seen, is_fault = "it leaves no interface", True
+    elif not is_exclusion and missing:
+        seen = f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
         is_fault = len(missing) == len(names)
-        seen += f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
-        yield _finding(subject, seen, why, change, is_fault=is_fault)
-    elif has_hosts and names and not _useful(sorted(known)):
-        seen += f"{' and '.join(sorted(known))} cannot reach other hosts"
+    elif not is_exclusion and has_hosts and names and not _useful(sorted(known)):
+        seen, is_fault = f"{' and '.join(sorted(known))} cannot reach other hosts", known == {"lo"}
         why = "Addresses of a host's own interfaces lead nowhere from other hosts."
-        yield _finding(subject, seen, why, change, is_fault=known == {"lo"})
+    else:
+        return
+    yield Finding(
+        subject=subject,
+        seen=f"{variable}={text}: {seen}",
+        why=why,
+        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
+        severity="fault" if is_fault else "risk",
+    )
 
 
 def _useful(names: list[str]) -> list[str]:
     """Interfaces that may reach other hosts."""
     return [one for one in names if one != "lo" and not one.startswith(_LOCAL)]
-
-
-def _finding(subject: str, seen: str, why: str, change: str, *, is_fault: bool) -> Finding:
-    return Finding(
-        subject=subject, seen=seen, why=why, change=change, severity="fault" if is_fault else "risk"
-    )

@@ -46,7 +46,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change="iommu=pt in the kernel's command line, then a restart",
                 risk="Devices are no longer kept from each other's memory: not for hosts of"
                 " virtual machines.",
-                severity="risk",
             )
 
 

@@ -1,12 +1,13 @@
 """Whether the GPUs that work together are of one kind."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from collbench.core.units import format_size
 from collbench.doctor.checks._siblings import named, numbered, odd_ones, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
-from collbench.machine.discovery.recording import GpuRecord, Recording
+from collbench.machine.discovery.recording import GpuRecord
 
 TITLE = "GPUs of different models, firmware, memory or PCIe maximum"
 NEEDS: tuple[Need, ...] = ("two gpus",)
@@ -67,36 +68,25 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for model in dict.fromkeys(gpu.name for gpu in gpus if gpu.name):
         comparisons += [(*compared, model) for compared in _VALUES]
     for value, change, severity, name in comparisons:
-        for host in evidence.hosts:
-            of_gpus = {gpu.index: value(gpu) for gpu in _whole(host, name)}
+        for subject, words in _differing(evidence, value, name):
+            yield Finding(subject=subject, seen=words, why=_WHY, change=change, severity=severity)
 
-            def call(indices: Sequence[int], host: Recording = host) -> str:
-                return evidence.on(numbered("GPU", indices), host)
 
-            for subject, words in odd_ones(of_gpus, call):
-                yield _finding(subject, words, change, severity)
-        of_hosts = {
-            number: _common(host, value, name) for number, host in enumerate(evidence.hosts)
+def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[tuple[str, str]]:
+    """Among the GPUs of each host, then between hosts whose GPUs are equal."""
+    of_hosts: dict[int, str | None] = {}
+    for number, host in enumerate(evidence.hosts):
+        of_gpus = {
+            gpu.index: value(gpu)
+            for gpu in usable(host)
+            if not gpu.has_mig and name in (None, gpu.name)
         }
+        for indices, words in odd_ones(of_gpus, partial(numbered, "GPU")):
+            yield evidence.on(indices, host), words
+        values = set(of_gpus.values())
+        of_hosts[number] = values.pop() if len(values) == 1 else None
 
-        def call_hosts(numbers: Sequence[int]) -> str:
-            names = [evidence.name(evidence.hosts[number]) for number in numbers]
-            return f"GPUs of {named(names)}"
+    def call(numbers: Sequence[int]) -> str:
+        return f"GPUs of {named([evidence.name(evidence.hosts[number]) for number in numbers])}"
 
-        for subject, words in odd_ones(of_hosts, call_hosts):
-            yield _finding(subject, words, change, severity)
-
-
-def _whole(host: Recording, name: str | None) -> list[GpuRecord]:
-    """The GPUs of a host that are not divided, and of this name; None: of any."""
-    return [gpu for gpu in usable(host) if not gpu.has_mig and name in (None, gpu.name)]
-
-
-def _common(host: Recording, value: _Value, name: str | None) -> str | None:
-    """The value of all GPUs of a host; None if they have several, or none."""
-    values = {value(gpu) for gpu in _whole(host, name)}
-    return values.pop() if len(values) == 1 else None
-
-
-def _finding(subject: str, words: str, change: str, severity: Severity) -> Finding:
-    return Finding(subject=subject, seen=words, why=_WHY, change=change, severity=severity)
+    yield from odd_ones(of_hosts, call)

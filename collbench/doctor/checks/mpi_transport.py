@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.checks._ranks import alike, setting, with_and_without
+from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
@@ -111,10 +111,6 @@ def _finding(
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    name, host = finding.change.removeprefix("unset "), evidence.hosts[0]
     if finding.why == _WHY_TCP:
         return "what goes between hosts cannot be measured by ranks of one host"
-    for process in host.processes:
-        if name in process.environment:
-            return with_and_without(process, name, None, len(host.processes))
-    return "the rank is on another host than the doctor"
+    return without_variable(evidence, finding.change.removeprefix("unset "))

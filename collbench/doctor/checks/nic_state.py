@@ -39,6 +39,7 @@ _WHY = (
 _CABLE = (
     "look at the cable, the transceiver and the port of the switch: mlxlink -d NIC, ethtool NAME"
 )
+_Fault = tuple[str, str, str, Severity]  # subject, seen, change
 _ONE_LANE = re.compile(r"\(1X \w+\)")
 
 
@@ -50,30 +51,25 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             if not nic.is_virtual and nic.address in models:
                 groups.setdefault((models[nic.address], nic.is_rdma), []).append(nic)
         for nics in groups.values():
-            if nics[0].is_rdma:
-                yield from _ports(evidence, host, nics)
-            else:
-                yield from _interfaces(evidence, host, nics)
+            faults = _ports(nics) if nics[0].is_rdma else _interfaces(host, nics)
+            for subject, seen, change, severity in faults:
+                yield Finding(
+                    subject=evidence.on(subject, host),
+                    seen=seen,
+                    why=_WHY,
+                    change=change,
+                    severity=severity,
+                )
         yield from _sockets(evidence, number)
 
 
-def _finding(
-    evidence: Evidence, host: Recording, subject: str, seen: str, change: str, severity: Severity
-) -> Finding:
-    return Finding(
-        subject=evidence.on(subject, host), seen=seen, why=_WHY, change=change, severity=severity
-    )
-
-
-def _ports(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Iterable[Finding]:
+def _ports(nics: Iterable[Nic]) -> Iterable[_Fault]:
     """RDMA ports of NICs of one model."""
     ports = {f"{nic.name} port {port.number}": port for nic in nics for port in nic.ports}
     active = {name: port for name, port in ports.items() if _state(port) == _ACTIVE}
     for name, port in ports.items():
         if _state(port) == _INIT and port.link_layer == "InfiniBand":
-            yield _finding(
-                evidence,
-                host,
+            yield (
                 name,
                 "in the state INIT: it waits for a subnet manager",
                 "start a subnet manager (opensm), or connect it to the others' network",
@@ -81,20 +77,16 @@ def _ports(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Iterable
             )
         elif _state(port) in (_INIT, _DOWN):
             some = f"{len(active)} other port{'s' * (len(active) > 1)} of its model"
-            yield _finding(
-                evidence,
-                host,
+            yield (
                 name,
                 f"the port is down ({port.state})" + (f", where {some} are up" if active else ""),
                 f"{_CABLE}; nothing, if it is not meant to be used",
                 "risk" if 2 * len(active) > len(ports) else "remark",
             )
         elif _ONE_LANE.search(port.rate or "") and port.link_layer == "InfiniBand":
-            yield _finding(
-                evidence, host, name, f"it runs at {port.rate}: one lane", _CABLE, "fault"
-            )
+            yield (name, f"it runs at {port.rate}: one lane", _CABLE, "fault")
     rates = {name: rate for name, port in active.items() if (rate := _gbps(port.rate))}
-    yield from _slower(evidence, host, rates)
+    yield from _slower(rates)
 
 
 def _state(port: Port) -> str:
@@ -107,7 +99,7 @@ def _gbps(rate: str | None) -> float | None:
     return float(number[0]) if number else None
 
 
-def _interfaces(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Iterable[Finding]:
+def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[_Fault]:
     """Network interfaces of NICs of one model."""
     active = {
         nic.address: f"{nic.name} port {port.number}"
@@ -121,9 +113,7 @@ def _interfaces(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Ite
     for nic in every:
         is_only = all(one.address != nic.address for one in up)
         if nic.operstate == "down" and nic.address in active and is_only:
-            yield _finding(
-                evidence,
-                host,
+            yield (
                 nic.name,
                 f"the interface is down, while {active[nic.address]} over the same Ethernet is"
                 " ACTIVE",
@@ -135,13 +125,11 @@ def _interfaces(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Ite
         for nic in up
         if nic.speed_mbps and nic.address not in of_rdma
     }
-    yield from _slower(evidence, host, speeds)
+    yield from _slower(speeds)
     mtus = {nic.name: nic.mtu for nic in up if nic.mtu}
     for name, mtu in mtus.items():
         if mtu < max(mtus.values()):
-            yield _finding(
-                evidence,
-                host,
+            yield (
                 name,
                 f"its MTU is {mtu}, where others of its model have {max(mtus.values())}",
                 f"ip link set {name} mtu {max(mtus.values())}, as root, on all ends and switches",
@@ -149,15 +137,13 @@ def _interfaces(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Ite
             )
 
 
-def _slower(evidence: Evidence, host: Recording, gbps: Mapping[str, float]) -> Iterable[Finding]:
+def _slower(gbps: Mapping[str, float]) -> Iterable[_Fault]:
     """Those below the fastest of their model: a fault where most are faster."""
     most = max(gbps.values(), default=0.0)
     fast = sum(one == most for one in gbps.values())
     for name, one in gbps.items():
         if one < most:
-            yield _finding(
-                evidence,
-                host,
+            yield (
                 name,
                 f"it runs at {one:g} Gb/s, where {fast} other{'s' * (fast > 1)} of its model"
                 f" run{'s' * (fast == 1)} at {most:g} Gb/s",

@@ -28,11 +28,11 @@ in `/proc/vmstat`, which must not grow, and at the slowest of many operations, f
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        value = host.system.numa_balancing if host.system else None
+    for name, host, system in evidence.systems():
+        value = system.numa_balancing
         if value and len(host.numa) > 1:
             yield Finding(
-                subject=evidence.name(host),
+                subject=name,
                 seen=f"kernel.numa_balancing is {value}, on {len(host.numa)} NUMA nodes",
                 why="The kernel takes pages away to see who uses them: now and then a message"
                 " waits for milliseconds.",

@@ -98,32 +98,31 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
         up = sum(map(bool, of_links.values()))
         down = [number for number, state in of_links.items() if not state]
         slow = {number: speed for number, speed in speeds_gbs(gpu).items() if speed < fastest}
+        is_fault = True
         if not up and most:
             always = has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
             is_fault = always or has_switch(host)
-            yield Finding(
-                subject=name,
-                seen=f"it has no NVLink that is up, where others of its kind have {most}",
-                why="Its traffic goes over PCIe or through the host's memory, and a collective"
-                " waits for its slowest GPU.",
-                change=_CHANGE if is_fault else "add a bridge, or leave it out of collectives",
-                severity="fault" if is_fault else "risk",
+            seen = f"it has no NVLink that is up, where others of its kind have {most}"
+            why = (
+                "Its traffic goes over PCIe or through the host's memory, and a collective waits"
+                " for its slowest GPU."
             )
         elif up < most:
             which = f" (down: {spans(down)})" if down else ""
-            yield Finding(
-                subject=name,
-                seen=f"{up} of its NVLinks are up, where others of its kind have {most}{which}",
-                why=f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate.",
-                change=_CHANGE,
-                severity="fault",
-            )
+            seen = f"{up} of its NVLinks are up, where others of its kind have {most}{which}"
+            why = f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate."
         elif slow:
-            yield Finding(
-                subject=name,
-                seen=f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of"
-                f" its kind run at {fastest:g} GB/s",
-                why=_WHY,
-                change=_CHANGE,
-                severity="fault",
+            seen = (
+                f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of its"
+                f" kind run at {fastest:g} GB/s"
             )
+            why = _WHY
+        else:
+            continue
+        yield Finding(
+            subject=name,
+            seen=seen,
+            why=why,
+            change=_CHANGE if is_fault else "add a bridge, or leave it out of collectives",
+            severity="fault" if is_fault else "risk",
+        )

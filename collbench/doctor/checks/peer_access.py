@@ -1,10 +1,10 @@
 """Whether GPUs may use each other's memory, while their siblings may."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from collbench.doctor.checks._siblings import bridges_above, named, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Severity
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS
 
@@ -38,24 +38,29 @@ _WHY = "Their traffic goes through the host's memory, and a ring is as slow as i
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
-        divided = {gpu.index for gpu in usable(host) if gpu.has_mig}
-        pairs = _pairs(host, divided)
-        denied = {ends: pair for ends, pair in pairs.items() if _status(pair) != _OK}
+        pairs = _pairs(host)
+        denied = [pair for pair in pairs if _status(pair) != _OK]
         if denied and len(denied) == len(pairs):
             yield _all_denied(evidence, host, denied)
         elif denied:
             yield from _some_denied(evidence, host, pairs, denied)
 
 
-def _pairs(host: Recording, divided: set[int]) -> dict[tuple[int, int], PairRecord]:
-    """Pairs whose statuses are known, each once: the worse direction."""
-    pairs: dict[tuple[int, int], PairRecord] = {}
+def _pairs(host: Recording) -> list[PairRecord]:
+    """Pairs whose statuses are known, each once: the worse direction. Without divided GPUs."""
+    divided = {gpu.index for gpu in usable(host) if gpu.has_mig}
+    pairs: dict[frozenset[int], PairRecord] = {}
     for pair in host.pairs:
-        ends = (min(pair.a, pair.b), max(pair.a, pair.b))
+        ends = frozenset((pair.a, pair.b))
         is_known = pair.read is not None and pair.write is not None
-        if is_known and not divided & {*ends} and (ends not in pairs or _status(pair) != _OK):
+        if is_known and not divided & ends and (ends not in pairs or _status(pair) != _OK):
             pairs[ends] = pair
-    return pairs
+    return list(pairs.values())
+
+
+def _ends(pairs: Iterable[PairRecord]) -> set[int]:
+    """All GPUs of some pairs."""
+    return {end for pair in pairs for end in (pair.a, pair.b)}
 
 
 def _status(pair: PairRecord) -> int:
@@ -63,15 +68,13 @@ def _status(pair: PairRecord) -> int:
     return pair.read or pair.write or _OK
 
 
-def _all_denied(
-    evidence: Evidence, host: Recording, denied: Mapping[tuple[int, int], PairRecord]
-) -> Finding:
-    gpus = sorted({end for ends in denied for end in ends})
+def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord]) -> Finding:
+    gpus = _ends(denied)
     names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
     return Finding(
         subject=evidence.on(numbered("GPU", gpus), host),
-        seen=f"no pair has peer access ({_codes(denied.values())})"
+        seen=f"no pair has peer access ({_codes(denied)})"
         + (": NVIDIA's policy for GeForce cards" if is_policy else _suspects(host, denied)),
         why=_WHY,
         change="nothing: use what goes through the host's memory well (collbench sweep shows it)"
@@ -82,50 +85,36 @@ def _all_denied(
 
 
 def _some_denied(
-    evidence: Evidence,
-    host: Recording,
-    pairs: Mapping[tuple[int, int], PairRecord],
-    denied: Mapping[tuple[int, int], PairRecord],
+    evidence: Evidence, host: Recording, pairs: Sequence[PairRecord], denied: Sequence[PairRecord]
 ) -> Iterable[Finding]:
     """GPUs that are denied by all others, then what is left, by status."""
-    allowed = {end for ends in pairs if ends not in denied for end in ends}
-    alone = sorted({end for ends in denied for end in ends} - allowed)
-    groups: dict[str, dict[tuple[int, int], PairRecord]] = {}
-    for ends, pair in denied.items():
-        outcasts = [index for index in alone if index in ends]
-        if outcasts:
-            groups.setdefault(f"GPU {outcasts[0]}", {})[ends] = pair
-        else:
-            groups.setdefault(_codes([pair]), {})[ends] = pair
-    near = [pair.ancestor for ends, pair in pairs.items() if ends not in denied]
+    allowed = [pair for pair in pairs if pair not in denied]
+    alone = _ends(denied) - _ends(allowed)
+    groups: dict[str, list[PairRecord]] = {}
+    for pair in denied:
+        outcasts = sorted(alone & {pair.a, pair.b})
+        groups.setdefault(f"GPU {outcasts[0]}" if outcasts else _codes([pair]), []).append(pair)
+    farthest = max((pair.ancestor for pair in allowed if pair.ancestor is not None), default=-1)
     for group, some in groups.items():
-        if group.startswith("GPU "):
-            subject, who = group, "none of its pairs has"
-        else:
-            subject, who = _call(some), "no"
-        as_far = [one for one in near if one is not None]
-        is_odd = any(
-            pair.ancestor is not None and pair.ancestor <= max(as_far, default=-1)
-            for pair in some.values()
-        )
-        severity: Severity = "fault" if is_odd else "risk"
+        is_outcast = group.startswith("GPU ")
+        is_odd = any(pair.ancestor is not None and pair.ancestor <= farthest for pair in some)
         others = "others that are as far apart have it" if is_odd else "nearer ones have it"
         yield Finding(
-            subject=evidence.on(subject, host),
-            seen=f"{who} peer access ({_codes(some.values())}), where {others}"
-            + _suspects(host, some),
+            subject=evidence.on(group if is_outcast else _call(some), host),
+            seen=f"{'none of its pairs has' if is_outcast else 'no'} peer access"
+            f" ({_codes(some)}), where {others}{_suspects(host, some)}",
             why=_WHY,
             change=_change(host, some),
-            severity=severity,
+            severity="fault" if is_odd else "risk",
         )
 
 
-def _call(pairs: Iterable[tuple[int, int]]) -> str:
+def _call(pairs: Sequence[PairRecord]) -> str:
     """A pair by its ends, several by all GPUs."""
-    every = list(pairs)
-    if len(every) == 1:
-        return f"GPUs {every[0][0]} and {every[0][1]}"
-    return f"{len(every)} pairs of {numbered('GPU', {end for ends in every for end in ends})}"
+    if len(pairs) == 1:
+        low, high = sorted(_ends(pairs))
+        return f"GPUs {low} and {high}"
+    return f"{len(pairs)} pairs of {numbered('GPU', _ends(pairs))}"
 
 
 def _codes(pairs: Iterable[PairRecord]) -> str:
@@ -135,9 +124,9 @@ def _codes(pairs: Iterable[PairRecord]) -> str:
     return ", ".join(f"{code}: {P2P_MEANINGS[code]}" for code in codes)
 
 
-def _suspects(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
+def _suspects(host: Recording, pairs: Sequence[PairRecord]) -> str:
     """What is known to be in the way."""
-    if any(_status(pair) == _REGISTRY for pair in pairs.values()):
+    if any(_status(pair) == _REGISTRY for pair in pairs):
         return ""  # which says it all
     suspects = []
     if host.rdma.iommu == "translated":
@@ -148,19 +137,19 @@ def _suspects(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> s
         suspects.append("a virtual machine")
     addresses = {gpu.index: gpu.address or "" for gpu in usable(host)}
     has_bridges = any(
-        len(bridges_above(host, addresses.get(end, "")) or ()) > 1 for ends in pairs for end in ends
+        len(bridges_above(host, addresses.get(end, "")) or ()) > 1 for end in _ends(pairs)
     )
     if has_bridges and not suspects:
         suspects.append("ACS in the bridges")
     return f"; in the way may be {named(suspects)}" if suspects else ""
 
 
-def _are_sockets_between(pairs: Mapping[tuple[int, int], PairRecord]) -> bool:
-    return all(pair.ancestor == _SOCKETS for pair in pairs.values())
+def _are_sockets_between(pairs: Sequence[PairRecord]) -> bool:
+    return all(pair.ancestor == _SOCKETS for pair in pairs)
 
 
-def _change(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
-    if any(_status(pair) == _REGISTRY for pair in pairs.values()):
+def _change(host: Recording, pairs: Sequence[PairRecord]) -> str:
+    if any(_status(pair) == _REGISTRY for pair in pairs):
         return "remove RegistryDwords from the options of the module nvidia (/etc/modprobe.d)"
     if host.processor.has_hypervisor:
         return "ask the provider of the virtual machine: its host decides"

@@ -27,10 +27,10 @@ file in `/dev/shm` through a second connection, close both, and look for it from
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        if host.system is not None and host.system.removes_ipc:
+    for name, _, system in evidence.systems():
+        if system.removes_ipc:
             yield Finding(
-                subject=evidence.name(host),
+                subject=name,
                 seen="logind removes the user's shared memory at the log-out (RemoveIPC is on)",
                 why="A job that still runs loses the files of /dev/shm that its ranks open.",
                 change="loginctl enable-linger, or RemoveIPC=no in /etc/systemd/logind.conf",

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
+from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import Fact, known
-from collbench.machine.topology.model import spans
 
 TITLE = "Variables of NCCL, CUDA, MPI and UCX, and nccl.conf"
 NEEDS: tuple[Need, ...] = ("processes",)
@@ -34,7 +34,7 @@ Unset what costs and what nobody needs: `unset NCCL_P2P_DISABLE`, or remove the 
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
 _GPU_SIZES = (8 << 10, 1 << 20, 16 << 20)
 _CPU_SIZES = (1 << 10, 64 << 10, 1 << 20)
-_MOST_GPUS = 8
+_MOST_GPUS = _MOST_RANKS = 8
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -46,8 +46,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     everyone = sum(len(host.processes) for host in evidence.hosts)
     yield from _unread(evidence)
     for problem, ranks in ranks_of.items():
-        some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
-        where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
+        where = "" if len(ranks) == everyone else f" ({numbered('rank', ranks)} of {everyone})"
         yield Finding(
             subject=" and ".join(problem.names) + where,
             seen=problem.seen,
@@ -66,13 +65,11 @@ def _unread(evidence: Evidence) -> Iterable[Finding]:
             if name in (named, SYSTEM_FILE) or name.endswith(f"/{USER_FILE}"):
                 reasons.setdefault((name, why), []).append(process.rank)
     for (name, why), ranks in reasons.items():
-        some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         yield Finding(
             subject=name,
-            seen=f"{some} cannot read {name}: {why}",
+            seen=f"{numbered('rank', ranks)} cannot read {name}: {why}",
             why="NCCL ignores a file that it cannot read, and nobody is told.",
             change=f"let the user of the job read it: chmod a+r {name}",
-            severity="risk",
         )
 
 
@@ -108,24 +105,16 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
         return "it is often set on purpose, so it is left as it is"
     if variable is not None and variable.use == "network" and len(evidence.hosts) == 1:
         return "it concerns the network between hosts, and there is one host"
-    found = Arm(environment={name: problem.value})
-    changed = Arm(environment={name: None})
-    gpus = min(len(evidence.hosts[0].cuda or ()), _MOST_GPUS)
-    if name.startswith(("NCCL_", "CUDA_")):
-        if gpus < 2:
-            return "it takes two GPUs to measure"
-        return Experiment(
-            backend="nccl",
-            ranks=gpus,
-            sizes=_GPU_SIZES,
-            found=found,
-            changed=changed,
-            knobs={"buffers": "plain"},
-        )
+    is_of_gpus = name.startswith(("NCCL_", "CUDA_"))
+    here = evidence.hosts[0]
+    gpus = min(len(here.cuda or ()), _MOST_GPUS)
+    if is_of_gpus and gpus < 2:
+        return "it takes two GPUs to measure"
     return Experiment(
-        backend="mpi",
-        ranks=max(2, min(len(evidence.hosts[0].processes), 8)),
-        sizes=_CPU_SIZES,
-        found=found,
-        changed=changed,
+        backend="nccl" if is_of_gpus else "mpi",
+        ranks=gpus if is_of_gpus else max(2, min(len(here.processes), _MOST_RANKS)),
+        sizes=_GPU_SIZES if is_of_gpus else _CPU_SIZES,
+        found=Arm(environment={name: problem.value}),
+        changed=Arm(environment={name: None}),
+        knobs={"buffers": "plain"} if is_of_gpus else {},
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import Recording, SystemRecord
 
 TITLE = "Size of the shared memory file system /dev/shm"
 NEEDS: tuple[Need, ...] = ("system",)
@@ -32,44 +31,39 @@ _PER_RANK_BYTES = 256 << 20
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
-        if host.system is not None:
-            yield from _of_host(evidence, host, host.system)
-
-
-def _of_host(evidence: Evidence, host: Recording, system: SystemRecord) -> Iterable[Finding]:
-    needed = _PER_RANK_BYTES * max(len(host.processes), len(host.gpus), 1)
-    size, free = system.shm_bytes, system.shm_free_bytes
-    change = (
-        "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory"
-        " at /dev/shm"
-    )
-    risk = "It takes memory only as it is used."
-    if size is None or free is None:
-        if system.unknown.get("shm_bytes") != os.strerror(errno.ENOENT):
-            return
-        is_fault, seen = True, "there is no /dev/shm"
-    else:
-        is_fault = free < _FAULT_BYTES
-        if not is_fault and free >= min(needed, size):
-            return
-        is_full = size >= needed
-        seen = (
-            f"/dev/shm is {'in use' if is_full else 'small'}: {_whole_mib(free)} of"
-            f" {_whole_mib(size)} are free"
+    for name, host, system in evidence.systems():
+        needed = _PER_RANK_BYTES * max(len(host.processes), len(host.gpus), 1)
+        size, free = system.shm_bytes, system.shm_free_bytes
+        change = (
+            "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium:"
+            " Memory at /dev/shm"
         )
-        if is_full:
-            change = "remove what programs that ended have left there (ls -l /dev/shm)"
-            risk = "Programs that still run need their files."
-    yield Finding(
-        subject=evidence.name(host),
-        seen=seen,
-        why="Libraries place the buffers there that ranks of a host share: NCCL fails to start, or"
-        " programs die of SIGBUS, when it is full.",
-        change=change,
-        risk=risk,
-        severity="fault" if is_fault else "risk",
-    )
+        risk = "It takes memory only as it is used."
+        if size is None or free is None:
+            if system.unknown.get("shm_bytes") != os.strerror(errno.ENOENT):
+                continue
+            is_fault, seen = True, "there is no /dev/shm"
+        else:
+            is_fault = free < _FAULT_BYTES
+            if not is_fault and free >= min(needed, size):
+                continue
+            is_full = size >= needed
+            seen = (
+                f"/dev/shm is {'in use' if is_full else 'small'}: {_whole_mib(free)} of"
+                f" {_whole_mib(size)} are free"
+            )
+            if is_full:
+                change = "remove what programs that ended have left there (ls -l /dev/shm)"
+                risk = "Programs that still run need their files."
+        yield Finding(
+            subject=name,
+            seen=seen,
+            why="Libraries place the buffers there that ranks of a host share: NCCL fails to start,"
+            " or programs die of SIGBUS, when it is full.",
+            change=change,
+            risk=risk,
+            severity="fault" if is_fault else "risk",
+        )
 
 
 def _whole_mib(size_bytes: int) -> str:

@@ -26,6 +26,10 @@ class CheckRun:
     reason: str = ""
     is_absent: bool = False
 
+    @property
+    def looks(self) -> str:
+        return "no" if self.reason else "yes"
+
 
 def mark(finding: Finding) -> str:
     """COST, RISK or NOTE, as it stands before a finding."""
@@ -154,7 +158,7 @@ def _tally(runs: Sequence[CheckRun]) -> tuple[int, int, int]:
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
     """Every check: whether it looks here, and why not."""
-    rows = [(run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs]
+    rows = [(run.identifier, run.looks, run.title, run.reason) for run in runs]
     return table(("check", "looks", "at", "why not"), rows, columns=columns)
 
 

@@ -2,20 +2,13 @@
 
 from tests.doctor.plants.gpu_modes import with_all
 from tests.doctor.plants.peer_access import A_CARD, denied
-from tests.support.evidence import Plant, evidence, machine, with_gpu
+from tests.support.evidence import machine, planted, with_gpu
 
 PLANTS = [
-    Plant(
-        name="one card",
-        evidence=evidence(with_gpu(denied(A_CARD, lambda a, b: False), 6, bar1_bytes=256 << 20)),
-        subject="GPU 6",
-        words="BAR1 shows 256M of 141G",
-    ),
-    Plant(
-        name="all GeForce cards",
-        evidence=evidence(with_all(machine("pcie_box"), bar1_bytes=256 << 20)),
-        subject="GPUs 0-7",
-        words="BAR1 shows 256M of 141G",
-        severity="remark",
+    planted(
+        "one card", with_gpu(denied(A_CARD, lambda a, b: False), 6, bar1_bytes=256 << 20)
+    ).finds("GPU 6", "BAR1 shows 256M of 141G"),
+    planted("all GeForce cards", with_all(machine("pcie_box"), bar1_bytes=256 << 20)).finds(
+        "GPUs 0-7", "BAR1 shows 256M of 141G", "remark"
     ),
 ]

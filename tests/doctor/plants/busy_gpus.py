@@ -1,20 +1,14 @@
 """GPUs on which others compute."""
 
-from tests.support.evidence import Plant, evidence, machine, with_gpu
+from tests.support.evidence import machine, planted, with_gpu
 
 PLANTS = [
-    Plant(
-        name="one",
-        evidence=evidence(with_gpu(machine("h200_vm"), 1, pids=(4711, 0))),
-        subject="GPU 1",
-        words="1 process of others on it (4711)",
+    planted("one", with_gpu(machine("h200_vm"), 1, pids=(4711, 0))).finds(
+        "GPU 1", "1 process of others on it (4711)"
     ),
-    Plant(
-        name="several on one of two hosts",
-        evidence=evidence(
-            machine("hgx_h100", "node1"), with_gpu(machine("hgx_h100", "node2"), 6, pids=(7, 8, 9))
-        ),
-        subject="GPU 6 of node2",
-        words="3 processes of others on it (7-9)",
-    ),
+    planted(
+        "several on one of two hosts",
+        machine("hgx_h100", "node1"),
+        with_gpu(machine("hgx_h100", "node2"), 6, pids=(7, 8, 9)),
+    ).finds("GPU 6 of node2", "3 processes of others on it (7-9)"),
 ]

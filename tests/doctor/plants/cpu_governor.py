@@ -1,13 +1,10 @@
 """Cores that are held down."""
 
-from tests.support.evidence import Plant, evidence, machine, with_system
+from tests.support.evidence import machine, planted, with_system
 
 PLANTS = [
-    Plant(
-        name=" and ".join(governors),
-        evidence=evidence(with_system(machine("hgx_h100"), governors=governors)),
-        words=", ".join(governors),
-        severity=severity,
+    planted(" and ".join(governors), with_system(machine("hgx_h100"), governors=governors)).finds(
+        "this host", ", ".join(governors), severity
     )
     for governors, severity in (
         (("powersave",), "risk"),

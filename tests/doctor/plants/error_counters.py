@@ -23,48 +23,35 @@ def with_interface_errors(recording: Recording, count: int) -> Recording:
 
 PLANTS = [
     Plant(
-        name="NVLink sends again",
-        evidence=under_load(
+        "NVLink sends again",
+        under_load(
             machine("hgx_h100"), after=lambda one: with_links(one, 6, 11, replay=40, crc=52)
         ),
-        subject="GPU 6",
-        words="NVLink 11 replay from 0 to 40, NVLink 11 crc from 0 to 52",
-    ),
+    ).finds("GPU 6", "NVLink 11 replay from 0 to 40, NVLink 11 crc from 0 to 52"),
     Plant(
-        name="NVLink trained again",
-        evidence=under_load(
-            machine("hgx_h100"), after=lambda one: with_links(one, 1, 0, recovery=1)
-        ),
-        subject="GPU 1",
-        words="NVLink 0 recovery from 0 to 1",
-        severity="fault",
-    ),
+        "NVLink trained again",
+        under_load(machine("hgx_h100"), after=lambda one: with_links(one, 1, 0, recovery=1)),
+    ).finds("GPU 1", "NVLink 0 recovery from 0 to 1", "fault"),
     Plant(
-        name="PCIe replays, while others stand still",
-        evidence=under_load(
+        "PCIe replays, while others stand still",
+        under_load(
             machine("pcie_box"),
             after=lambda one: with_gpu(
                 one, 4, counters={"pcie_replay_counter": 90, "pcie_count_receiver_error": 4}
             ),
         ),
-        subject="GPU 4",
-        words="rose under our load: pcie_replay_counter from 3 to 90",
-    ),
+    ).finds("GPU 4", "rose under our load: pcie_replay_counter from 3 to 90"),
     Plant(
-        name="lost packets",
-        evidence=under_load(
+        "lost packets",
+        under_load(
             with_port_errors(machine("hgx_h100"), 5), after=lambda one: with_port_errors(one, 17)
         ),
-        subject="mlx5_2",
-        words="port 1 packet_seq_err from 5 to 17",
-    ),
+    ).finds("mlx5_2", "port 1 packet_seq_err from 5 to 17"),
     Plant(
-        name="corrupt frames",
-        evidence=under_load(
+        "corrupt frames",
+        under_load(
             with_interface_errors(machine("pcie_box"), 0),
             after=lambda one: with_interface_errors(one, 3),
         ),
-        subject="ens1np0",
-        words="rx_crc_errors from 0 to 3",
-    ),
+    ).finds("ens1np0", "rx_crc_errors from 0 to 3"),
 ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from collbench.machine.discovery import Recording
-from tests.support.evidence import Plant, evidence, machine, with_gpu, with_system
+from tests.support.evidence import machine, planted, with_gpu, with_system
 
 
 def with_fabric(recording: Recording, *indices: int, **values: Any) -> Recording:
@@ -28,34 +28,18 @@ def without_manager(name: str) -> Recording:
 
 
 PLANTS = [
-    Plant(
-        name="never registered",
-        evidence=evidence(with_fabric(machine("hgx_h100"), state=1)),
-        subject="GPUs 0-7",
-        words="registration with the NVLink fabric is not started",
-        severity="fault",
+    planted("never registered", with_fabric(machine("hgx_h100"), state=1)).finds(
+        "GPUs 0-7", "registration with the NVLink fabric is not started", "fault"
     ),
-    Plant(
-        name="one is still registering",
-        evidence=evidence(with_fabric(machine("hgx_h100"), 5, state=2)),
-        subject="GPU 5",
-        words="in progress",
-        severity="fault",
+    planted("one is still registering", with_fabric(machine("hgx_h100"), 5, state=2)).finds(
+        "GPU 5", "in progress", "fault"
     ),
-    Plant(
-        name="registration failed",
-        evidence=evidence(with_fabric(machine("h200_vm"), 1, status=999)),
-        subject="GPU 1",
-        words="failed: NVML error 999",
-        severity="fault",
+    planted("registration failed", with_fabric(machine("h200_vm"), 1, status=999)).finds(
+        "GPU 1", "failed: NVML error 999", "fault"
     ),
     *(
-        Plant(
-            name=words,
-            evidence=evidence(with_fabric(machine("h200_vm"), 3, health_mask=mask)),
-            subject="GPU 3",
-            words=words,
-            severity=severity,
+        planted(words, with_fabric(machine("h200_vm"), 3, health_mask=mask)).finds(
+            "GPU 3", words, severity
         )
         for mask, words, severity in (
             (0x01, "DEGRADED_BW", "fault"),
@@ -67,34 +51,19 @@ PLANTS = [
             (0x91AA, "GFM_STATE", "risk"),
         )
     ),
-    Plant(
-        name="two partitions",
-        evidence=evidence(with_fabric(machine("hgx_h100"), 6, 7, clique=9)),
-        subject="GPUs 6-7",
-        words="in clique 9",
+    planted("two partitions", with_fabric(machine("hgx_h100"), 6, 7, clique=9)).finds(
+        "GPUs 6-7", "in clique 9"
     ),
-    Plant(
-        name="no fabric manager on Ampere",
-        evidence=evidence(without_manager("dgx_a100")),
-        words="no fabric manager runs",
-        severity="fault",
+    planted("no fabric manager on Ampere", without_manager("dgx_a100")).finds(
+        "this host", "no fabric manager runs", "fault"
     ),
-    Plant(
-        name="the fabric manager ended",
-        evidence=evidence(without_manager("hgx_h100")),
-        words="no fabric manager runs, though the GPUs registered with one",
+    planted("the fabric manager ended", without_manager("hgx_h100")).finds(
+        "this host", "no fabric manager runs, though the GPUs registered with one"
     ),
-    Plant(
-        name="no IMEX channel on one of three",
-        evidence=evidence(tray("tray1"), tray("tray2", channels=0), tray("tray3")),
-        subject="tray2",
-        words="no IMEX channel",
-        severity="fault",
-    ),
-    Plant(
-        name="another clique on one of three",
-        evidence=evidence(tray("tray1"), tray("tray2"), tray("tray3", clique=2)),
-        subject="tray3",
-        words="in clique 2",
-    ),
+    planted(
+        "no IMEX channel on one of three", tray("tray1"), tray("tray2", channels=0), tray("tray3")
+    ).finds("tray2", "no IMEX channel", "fault"),
+    planted(
+        "another clique on one of three", tray("tray1"), tray("tray2"), tray("tray3", clique=2)
+    ).finds("tray3", "in clique 2"),
 ]

@@ -2,18 +2,14 @@
 
 from typing import Any
 
-from tests.support.evidence import Plant, evidence, machine, under_load, with_gpu
+from tests.support.evidence import Plant, machine, planted, under_load, with_gpu
 
 
 def hot(name: str, words: str, severity: str, **values: Any) -> Plant:
     """A GPU that is so under load."""
     return Plant(
-        name=name,
-        evidence=under_load(machine("hgx_h100"), loaded=lambda one: with_gpu(one, 4, **values)),
-        subject="GPU 4",
-        words=words,
-        severity=severity,
-    )
+        name, under_load(machine("hgx_h100"), loaded=lambda one: with_gpu(one, 4, **values))
+    ).finds("GPU 4", words, severity)
 
 
 PLANTS = [
@@ -25,16 +21,10 @@ PLANTS = [
     hot("a low clock", "345 MHz of 1980 under load, and no reason", "fault", sm_mhz=345),
     hot("a set clock", "as somebody set", "risk", sm_mhz=1005, throttle_bits=0x2),
     hot("nearly too hot", "85 degrees Celsius, and slows down at 89", "risk", temperature_c=85),
-    Plant(
-        name="application clocks",
-        evidence=evidence(with_gpu(machine("dgx1v"), 0, app_sm_mhz=1200)),
-        subject="GPU 0",
-        words="application clock is set to 1200 MHz, where 1980 is the default",
+    planted("application clocks", with_gpu(machine("dgx1v"), 0, app_sm_mhz=1200)).finds(
+        "GPU 0", "application clock is set to 1200 MHz, where 1980 is the default"
     ),
-    Plant(
-        name="power limit",
-        evidence=evidence(with_gpu(machine("dgx1v"), 7, power_limit_mw=350_000)),
-        subject="GPU 7",
-        words="power limit is 350 W, where 700 W is the default",
+    planted("power limit", with_gpu(machine("dgx1v"), 7, power_limit_mw=350_000)).finds(
+        "GPU 7", "power limit is 350 W, where 700 W is the default"
     ),
 ]

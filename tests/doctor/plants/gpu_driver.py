@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from collbench.machine.discovery import Recording
 from collbench.machine.discovery.recording import GpuRecord
-from tests.support.evidence import Plant, evidence, machine
+from tests.support.evidence import machine, planted
 
 
 def refused(recording: Recording, index: int, reason: str) -> Recording:
@@ -19,41 +19,25 @@ def refused(recording: Recording, index: int, reason: str) -> Recording:
 HGX = machine("hgx_h100")
 NONE = replace(HGX, gpus=(), pairs=(), cuda=None)
 PLANTS = [
-    Plant(
-        name="lost",
-        evidence=evidence(refused(HGX, 5, "GPU is lost")),
-        subject="GPU 5",
-        words="refuses it: GPU is lost",
-        severity="fault",
+    planted("lost", refused(HGX, 5, "GPU is lost")).finds(
+        "GPU 5", "refuses it: GPU is lost", "fault"
     ),
-    Plant(
-        name="not for this user",
-        evidence=evidence(refused(HGX, 5, "Insufficient Permissions")),
-        subject="GPU 5",
-        words="refuses it: Insufficient Permissions",
+    planted("not for this user", refused(HGX, 5, "Insufficient Permissions")).finds(
+        "GPU 5", "refuses it: Insufficient Permissions"
     ),
-    Plant(
-        name="mismatch",
-        evidence=evidence(replace(NONE, unknown={"gpus": "Driver/library version mismatch"})),
-        words="the driver does not start: Driver/library version mismatch",
-        severity="fault",
+    planted("mismatch", replace(NONE, unknown={"gpus": "Driver/library version mismatch"})).finds(
+        "this host", "the driver does not start: Driver/library version mismatch", "fault"
     ),
-    Plant(
-        name="no driver",
-        evidence=evidence(replace(NONE, has_driver=False)),
-        words="8 NVIDIA GPUs are on the PCI bus, and no driver was found",
+    planted("no driver", replace(NONE, has_driver=False)).finds(
+        "this host", "8 NVIDIA GPUs are on the PCI bus, and no driver was found"
     ),
-    Plant(
-        name="a part in a container",
-        evidence=evidence(
-            replace(
-                HGX,
-                gpus=HGX.gpus[:7],
-                cuda=tuple(range(7)),
-                pairs=tuple(one for one in HGX.pairs if 7 not in (one.a, one.b)),
-            )
+    planted(
+        "a part in a container",
+        replace(
+            HGX,
+            gpus=HGX.gpus[:7],
+            cuda=tuple(range(7)),
+            pairs=tuple(one for one in HGX.pairs if 7 not in (one.a, one.b)),
         ),
-        words="GPUs 0-6 of 8 on the PCI bus are shown, without 0000:83:00.0",
-        severity="remark",
-    ),
+    ).finds("this host", "GPUs 0-6 of 8 on the PCI bus are shown, without 0000:83:00.0", "remark"),
 ]

@@ -1,15 +1,9 @@
 """GPUs whose memory is broken, or that wait for a reset."""
 
-from tests.support.evidence import Plant, evidence, machine, with_gpu
+from tests.support.evidence import machine, planted, with_gpu
 
 PLANTS = [
-    Plant(
-        name=name,
-        evidence=evidence(with_gpu(machine("dgx_a100"), 2, **values)),
-        subject="GPU 2",
-        words=words,
-        severity=severity,
-    )
+    planted(name, with_gpu(machine("dgx_a100"), 2, **values)).finds("GPU 2", words, severity)
     for name, values, words, severity in (
         ("uncorrected", {"ecc_uncorrected": 2}, "2 uncorrected errors", "fault"),
         ("remapping failed", {"remap_failed": 1}, "row of its memory failed", "fault"),

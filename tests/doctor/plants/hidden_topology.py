@@ -1,18 +1,12 @@
 """Machines that are not what they show."""
 
-from tests.support.evidence import Plant, evidence, machine, with_system
+from tests.support.evidence import machine, planted, with_system
 
 PLANTS = [
-    Plant(
-        name="a flat virtual machine",
-        evidence=evidence(machine("h200_vm")),
-        words="a hypervisor shows a flat PCIe tree and 1 NUMA node",
-        severity="remark",
+    planted("a flat virtual machine", machine("h200_vm")).finds(
+        "this host", "a hypervisor shows a flat PCIe tree and 1 NUMA node", "remark"
     ),
-    Plant(
-        name="WSL",
-        evidence=evidence(with_system(machine("pcie_box"), is_wsl=True)),
-        words="Windows Subsystem for Linux",
-        severity="remark",
+    planted("WSL", with_system(machine("pcie_box"), is_wsl=True)).finds(
+        "this host", "Windows Subsystem for Linux", "remark"
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from collbench.machine.discovery import Recording
 from collbench.machine.discovery.recording import CpuRecord
-from tests.support.evidence import GIB, Plant, evidence, machine, with_ranks, with_system
+from tests.support.evidence import GIB, Plant, machine, planted, with_ranks, with_system
 
 
 def hosts(count: int = 4) -> list[Recording]:
@@ -17,19 +17,11 @@ def hosts(count: int = 4) -> list[Recording]:
     ]
 
 
-def plant(
-    name: str, words: str, changed: Recording, *, count: int = 4, severity: str = "risk"
-) -> Plant:
+def plant(name: str, words: str, changed: Recording, count: int = 4) -> Plant:
     """The second host is another."""
     first, _, *rest = hosts(count)
     both = "node0 and node1" if count == 2 else "node1"
-    return Plant(
-        name=name,
-        evidence=evidence(first, changed, *rest),
-        subject=both,
-        words=words,
-        severity=severity,
-    )
+    return planted(name, first, changed, *rest).finds(both, words)
 
 
 def with_environment(recording: Recording, *by_rank: Mapping[str, str]) -> Recording:
@@ -53,53 +45,78 @@ def with_process(recording: Recording, **values: Any) -> Recording:
 NODE = hosts()[1]
 OF_RANK = [{"UCX_NET_DEVICES": f"mlx5_{rank}:1", "NCCL_DEBUG": "WARN"} for rank in range(2)]
 PLANTS = [
-    plant("driver", "driver 570.86, where 3 others have driver 580.159.03",
-          replace(NODE, driver="570.86"), severity="risk"),
-    plant("of two", "node0: driver 580.159.03; node1: driver 570.86",
-          replace(hosts(2)[1], driver="570.86"), count=2),
+    plant(
+        "driver",
+        "driver 570.86, where 3 others have driver 580.159.03",
+        replace(NODE, driver="570.86"),
+    ),
+    plant(
+        "of two",
+        "node0: driver 580.159.03; node1: driver 570.86",
+        replace(hosts(2)[1], driver="570.86"),
+        2,
+    ),
     plant("kernel", "kernel 6.9.0", replace(NODE, kernel="6.9.0")),
-    plant("processor", "processor Other CPU, where 3 others have processor Some CPU",
-          replace(NODE, processor=CpuRecord(name="Other CPU", has_hypervisor=False))),
-    plant("fewer GPUs", "7 GPUs, where 3 others have 8 GPUs",
-          replace(NODE, gpus=NODE.gpus[:7], cuda=None,
-                  pairs=tuple(one for one in NODE.pairs if 7 not in (one.a, one.b)))),
+    plant(
+        "processor",
+        "processor Other CPU, where 3 others have processor Some CPU",
+        replace(NODE, processor=CpuRecord(name="Other CPU", has_hypervisor=False)),
+    ),
+    plant(
+        "fewer GPUs",
+        "7 GPUs, where 3 others have 8 GPUs",
+        replace(
+            NODE,
+            gpus=NODE.gpus[:7],
+            cuda=None,
+            pairs=tuple(one for one in NODE.pairs if 7 not in (one.a, one.b)),
+        ),
+    ),
     plant("fewer NICs", "7 NICs, where 3 others have 8 NICs", replace(NODE, nics=NODE.nics[:7])),
-    plant("memory", "480 GiB of memory, where 3 others have 512 GiB of memory",
-          with_system(NODE, memory_bytes=480 * GIB)),
-    plant("setting", "numa_balancing 1, where 3 others have numa_balancing 0",
-          with_system(NODE, numa_balancing=1)),
-    plant("limit", "524288, where 3 others have",
-          with_process(NODE, open_files=524_288)),
-    plant("governor", "governor powersave of the cores' clocks",
-          with_system(NODE, governors=("powersave",))),
-    Plant(
-        name="MPI library",
-        evidence=evidence(*(with_process(one, mpi_library=f"Open MPI {5 + (place == 3)}.0")
-                            for place, one in enumerate(hosts()))),
-        subject="node3",
-        words="Open MPI 6.0, where 3 others have Open MPI 5.0",
+    plant(
+        "memory",
+        "480 GiB of memory, where 3 others have 512 GiB of memory",
+        with_system(NODE, memory_bytes=480 * GIB),
     ),
-    Plant(
-        name="variable of one host",
-        evidence=evidence(*(with_environment(one, *({**some, "NCCL_DEBUG": "INFO"}
-                                                    if place == 2 else some for some in OF_RANK))
-                            for place, one in enumerate(hosts()))),
-        subject="node2",
-        words="NCCL_DEBUG: 'INFO', where 3 others have NCCL_DEBUG: 'WARN'",
+    plant(
+        "setting",
+        "numa_balancing 1, where 3 others have numa_balancing 0",
+        with_system(NODE, numa_balancing=1),
     ),
-    Plant(
-        name="variable of one rank",
-        evidence=evidence(*(with_environment(one, *([OF_RANK[0], {}] if place == 0 else OF_RANK))
-                            for place, one in enumerate(hosts()))),
-        subject="node0",
-        words="NCCL_DEBUG: 'WARN', not set, where",
+    plant("limit", "524288, where 3 others have", with_process(NODE, open_files=524_288)),
+    plant(
+        "governor",
+        "governor powersave of the cores' clocks",
+        with_system(NODE, governors=("powersave",)),
     ),
-    Plant(
-        name="parameter of the driver",
-        evidence=evidence(*(with_system(one, driver_parameters={"EnablePCIeGen3": str(place // 3)})
-                            for place, one in enumerate(hosts()))),
-        subject="node3",
-        words="EnablePCIeGen3=1, where 3 others have EnablePCIeGen3=0",
-        severity="remark",
-    ),
-]  # fmt: skip
+    planted(
+        "MPI library",
+        *(
+            with_process(one, mpi_library=f"Open MPI {5 + (place == 3)}.0")
+            for place, one in enumerate(hosts())
+        ),
+    ).finds("node3", "Open MPI 6.0, where 3 others have Open MPI 5.0"),
+    planted(
+        "variable of one host",
+        *(
+            with_environment(
+                one, *({**some, "NCCL_DEBUG": "INFO"} if place == 2 else some for some in OF_RANK)
+            )
+            for place, one in enumerate(hosts())
+        ),
+    ).finds("node2", "NCCL_DEBUG: 'INFO', where 3 others have NCCL_DEBUG: 'WARN'"),
+    planted(
+        "variable of one rank",
+        *(
+            with_environment(one, *([OF_RANK[0], {}] if place == 0 else OF_RANK))
+            for place, one in enumerate(hosts())
+        ),
+    ).finds("node0", "NCCL_DEBUG: 'WARN', not set, where"),
+    planted(
+        "parameter of the driver",
+        *(
+            with_system(one, driver_parameters={"EnablePCIeGen3": str(place // 3)})
+            for place, one in enumerate(hosts())
+        ),
+    ).finds("node3", "EnablePCIeGen3=1, where 3 others have EnablePCIeGen3=0", "remark"),
+]

@@ -1,13 +1,10 @@
 """Shared memory in small pages."""
 
-from tests.support.evidence import Plant, evidence, machine, with_system
+from tests.support.evidence import machine, planted, with_system
 
 PLANTS = [
-    Plant(
-        name=word,
-        evidence=evidence(with_system(machine("cpus"), shm_huge=word)),
-        words=f"shmem_enabled is {word}",
-        severity="remark",
+    planted(word, with_system(machine("cpus"), shm_huge=word)).finds(
+        "this host", f"shmem_enabled is {word}", "remark"
     )
     for word in ("never", "deny")
 ]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from collbench.machine.discovery import Recording
-from tests.support.evidence import Plant, evidence, machine, with_ranks, with_system
+from tests.support.evidence import machine, planted, with_ranks, with_system
 
 
 def _two(**environment: str) -> tuple[Recording, Recording]:
@@ -17,15 +17,10 @@ def _two(**environment: str) -> tuple[Recording, Recording]:
 
 PLANTS = [
     *(
-        Plant(
-            name=f"{name}={value}",
-            evidence=evidence(
-                with_ranks(replace(machine("hgx_h100")), 8, environment={name: value})
-            ),
-            subject="ranks 0-7",
-            words=words,
-            severity=severity,
-        )
+        planted(
+            f"{name}={value}",
+            with_ranks(replace(machine("hgx_h100")), 8, environment={name: value}),
+        ).finds("ranks 0-7", words, severity)
         for name, value, words, severity in (
             ("NCCL_SOCKET_IFNAME", "ens", "there is no ens here (eth0, lo)", "fault"),
             ("NCCL_SOCKET_IFNAME", "=eth", "there is no eth here", "fault"),
@@ -36,17 +31,10 @@ PLANTS = [
             ("UCX_NET_DEVICES", "mlx5_9:1", "there is no mlx5_9 here", "fault"),
         )
     ),
-    Plant(
-        name="the loop of one of two hosts",
-        evidence=evidence(*_two(NCCL_SOCKET_IFNAME="lo")),
-        subject="ranks 0-7 of a",
-        words="lo cannot reach other hosts",
-        severity="fault",
+    planted("the loop of one of two hosts", *_two(NCCL_SOCKET_IFNAME="lo")).finds(
+        "ranks 0-7 of a", "lo cannot reach other hosts", "fault"
     ),
-    Plant(
-        name="Docker's bridge",
-        evidence=evidence(*_two(NCCL_SOCKET_IFNAME="docker")),
-        subject="ranks 0-7 of a",
-        words="docker0 cannot reach other hosts",
+    planted("Docker's bridge", *_two(NCCL_SOCKET_IFNAME="docker")).finds(
+        "ranks 0-7 of a", "docker0 cannot reach other hosts"
     ),
 ]

@@ -1,6 +1,6 @@
 """Variables that keep MPI from shared memory or RDMA."""
 
-from tests.support.evidence import Plant, evidence, machine, with_ranks
+from tests.support.evidence import machine, planted, with_ranks
 
 _LOCAL = (
     ("OMPI_MCA_btl", "tcp,self", "Open MPI v5.0.11, package: x"),
@@ -14,36 +14,25 @@ _LOCAL = (
 )
 PLANTS = [
     *(
-        Plant(
-            name=f"{name}={value}",
-            evidence=evidence(
-                with_ranks(machine("cpus"), 4, environment={name: value}, mpi_library=library)
-            ),
-            subject="ranks 0-3",
-            words=f"{name}={value} ",
-        )
+        planted(
+            f"{name}={value}",
+            with_ranks(machine("cpus"), 4, environment={name: value}, mpi_library=library),
+        ).finds("ranks 0-3", f"{name}={value} ")
         for name, value, library in _LOCAL
     ),
     *(
-        Plant(
-            name=f"{name}={value} beside RDMA",
-            evidence=evidence(
-                with_ranks(machine("hgx_h100", "a"), 8, 0, 16, environment={name: value}),
-                with_ranks(machine("hgx_h100", "b"), 8, 8, 16),
-            ),
-            subject="ranks 0-7 of a",
-            words=words,
-        )
+        planted(
+            f"{name}={value} beside RDMA",
+            with_ranks(machine("hgx_h100", "a"), 8, 0, 16, environment={name: value}),
+            with_ranks(machine("hgx_h100", "b"), 8, 8, 16),
+        ).finds("ranks 0-7 of a", words)
         for name, value, words in (
             ("FI_PROVIDER", "tcp", "forces TCP"),
             ("UCX_TLS", "self,sm,tcp", "leaves RDMA out"),
         )
     ),
-    Plant(
-        name="TCP where there is nothing else",
-        evidence=evidence(with_ranks(machine("cpus"), 4, environment={"FI_PROVIDER": "sockets"})),
-        subject="ranks 0-3",
-        words="FI_PROVIDER=sockets forces TCP",
-        severity="remark",
-    ),
+    planted(
+        "TCP where there is nothing else",
+        with_ranks(machine("cpus"), 4, environment={"FI_PROVIDER": "sockets"}),
+    ).finds("ranks 0-3", "FI_PROVIDER=sockets forces TCP", "remark"),
 ]

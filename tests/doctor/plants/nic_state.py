@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from collbench.machine.discovery import Recording
-from tests.support.evidence import Plant, evidence, machine
+from tests.support.evidence import machine, planted
 
 
 def with_nic(recording: Recording, name: str, **values: Any) -> Recording:
@@ -59,77 +59,41 @@ HGX = machine("hgx_h100")
 ROCE = with_interfaces(HGX)
 BARE = replace(ROCE, nics=tuple(one for one in ROCE.nics if not one.is_rdma))
 PLANTS = [
-    Plant(
-        name="down",
-        evidence=evidence(with_nic(HGX, "mlx5_3", state="1: DOWN")),
-        subject="mlx5_3 port 1",
-        words="the port is down (1: DOWN), where 7 other ports of its model are up",
+    planted("down", with_nic(HGX, "mlx5_3", state="1: DOWN")).finds(
+        "mlx5_3 port 1", "the port is down (1: DOWN), where 7 other ports of its model are up"
     ),
-    Plant(
-        name="no subnet manager",
-        evidence=evidence(with_nic(HGX, "mlx5_3", state="2: INIT")),
-        subject="mlx5_3 port 1",
-        words="waits for a subnet manager",
-        severity="fault",
+    planted("no subnet manager", with_nic(HGX, "mlx5_3", state="2: INIT")).finds(
+        "mlx5_3 port 1", "waits for a subnet manager", "fault"
     ),
-    Plant(
-        name="half the rate",
-        evidence=evidence(with_nic(HGX, "mlx5_6", rate="200 Gb/sec (4X HDR)")),
-        subject="mlx5_6 port 1",
-        words="it runs at 200 Gb/s, where 7 others of its model run at 400 Gb/s",
-        severity="fault",
+    planted("half the rate", with_nic(HGX, "mlx5_6", rate="200 Gb/sec (4X HDR)")).finds(
+        "mlx5_6 port 1", "it runs at 200 Gb/s, where 7 others of its model run at 400 Gb/s", "fault"
     ),
-    Plant(
-        name="one lane",
-        evidence=evidence(
-            *(
-                with_nic(with_nic(one, "mlx5_0", rate="100 Gb/sec (1X NDR)"), "mlx5_1", rate=None)
-                for one in [replace(HGX, nics=HGX.nics[:2])]
-            )
+    planted(
+        "one lane",
+        *(
+            with_nic(with_nic(one, "mlx5_0", rate="100 Gb/sec (1X NDR)"), "mlx5_1", rate=None)
+            for one in [replace(HGX, nics=HGX.nics[:2])]
         ),
-        subject="mlx5_0 port 1",
-        words="100 Gb/sec (1X NDR): one lane",
-        severity="fault",
+    ).finds("mlx5_0 port 1", "100 Gb/sec (1X NDR): one lane", "fault"),
+    planted("the interface of RoCE is down", with_nic(ROCE, "eth4", operstate="down")).finds(
+        "eth4", "the interface is down, while mlx5_4 port 1", "fault"
     ),
-    Plant(
-        name="the interface of RoCE is down",
-        evidence=evidence(with_nic(ROCE, "eth4", operstate="down")),
-        subject="eth4",
-        words="the interface is down, while mlx5_4 port 1",
-        severity="fault",
+    planted("a smaller MTU", with_nic(ROCE, "eth5", mtu=1500)).finds(
+        "eth5", "its MTU is 1500, where others of its model have 9000"
     ),
-    Plant(
-        name="a smaller MTU",
-        evidence=evidence(with_nic(ROCE, "eth5", mtu=1500)),
-        subject="eth5",
-        words="its MTU is 1500, where others of its model have 9000",
+    planted("a slower Ethernet", with_nic(BARE, "eth1", speed_mbps=100_000)).finds(
+        "eth1", "it runs at 100 Gb/s, where 7 others", "fault"
     ),
-    Plant(
-        name="a slower Ethernet",
-        evidence=evidence(with_nic(BARE, "eth1", speed_mbps=100_000)),
-        subject="eth1",
-        words="it runs at 100 Gb/s, where 7 others",
-        severity="fault",
+    planted(
+        "two rates, as many of each",
+        with_nic(replace(HGX, nics=HGX.nics[:2]), "mlx5_1", rate="200 Gb/sec (4X HDR)"),
+    ).finds("mlx5_1 port 1", "where 1 other of its model runs at 400 Gb/s"),
+    planted("on the other socket", swapped(HGX)).finds(
+        "GPUs 0-3", "no RDMA device that is up is on the same NUMA node"
     ),
-    Plant(
-        name="two rates, as many of each",
-        evidence=evidence(
-            with_nic(replace(HGX, nics=HGX.nics[:2]), "mlx5_1", rate="200 Gb/sec (4X HDR)")
-        ),
-        subject="mlx5_1 port 1",
-        words="where 1 other of its model runs at 400 Gb/s",
-    ),
-    Plant(
-        name="on the other socket",
-        evidence=evidence(swapped(HGX)),
-        subject="GPUs 0-3",
-        words="no RDMA device that is up is on the same NUMA node",
-    ),
-    Plant(
-        name="the only one, on the other socket",
-        evidence=evidence(machine("pcie_box")),
-        subject="GPUs 4-7",
-        words="no RDMA device that is up is on the same NUMA node: the host has one only",
-        severity="remark",
+    planted("the only one, on the other socket", machine("pcie_box")).finds(
+        "GPUs 4-7",
+        "no RDMA device that is up is on the same NUMA node: the host has one only",
+        "remark",
     ),
 ]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from collbench.machine.discovery import Recording
-from tests.support.evidence import Plant, evidence, machine, under_load, with_gpu
+from tests.support.evidence import Plant, machine, planted, under_load, with_gpu
 
 
 def with_narrow_nic(recording: Recording) -> Recording:
@@ -19,27 +19,14 @@ def with_narrow_nic(recording: Recording) -> Recording:
 
 
 PLANTS = [
-    Plant(
-        name="half the lanes of a GPU",
-        evidence=evidence(with_gpu(machine("hgx_h100"), 2, pcie_width=8)),
-        subject="GPU 2",
-        words="8 lanes of 16",
-        severity="fault",
+    planted("half the lanes of a GPU", with_gpu(machine("hgx_h100"), 2, pcie_width=8)).finds(
+        "GPU 2", "8 lanes of 16", "fault"
     ),
     Plant(
-        name="a lower generation under load",
-        evidence=under_load(
-            machine("hgx_h100"), loaded=lambda one: with_gpu(one, 5, pcie_generation=3)
-        ),
-        subject="GPU 5",
-        words="generation 3 of 5 under load",
-        severity="fault",
-    ),
-    Plant(
-        name="half the lanes of a NIC",
-        evidence=evidence(with_narrow_nic(machine("hgx_h100"))),
-        subject=machine("hgx_h100").nics[0].name,
-        words="8 lanes of 16",
-        severity="fault",
+        "a lower generation under load",
+        under_load(machine("hgx_h100"), loaded=lambda one: with_gpu(one, 5, pcie_generation=3)),
+    ).finds("GPU 5", "generation 3 of 5 under load", "fault"),
+    planted("half the lanes of a NIC", with_narrow_nic(machine("hgx_h100"))).finds(
+        machine("hgx_h100").nics[0].name, "8 lanes of 16", "fault"
     ),
 ]

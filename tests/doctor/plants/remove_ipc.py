@@ -1,11 +1,9 @@
 """Shared memory that logind removes."""
 
-from tests.support.evidence import Plant, evidence, machine, with_system
+from tests.support.evidence import machine, planted, with_system
 
 PLANTS = [
-    Plant(
-        name="the default of systemd",
-        evidence=evidence(with_system(machine("cpus"), removes_ipc=True)),
-        words="RemoveIPC is on",
+    planted("the default of systemd", with_system(machine("cpus"), removes_ipc=True)).finds(
+        "this host", "RemoveIPC is on"
     )
 ]

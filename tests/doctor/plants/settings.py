@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery.recording import ConfigFile
-from tests.support.evidence import Plant, evidence, machine, with_ranks
+from tests.support.evidence import Plant, evidence, machine, planted, with_ranks
 
 
 def with_variables(**variables: str) -> Evidence:
@@ -32,52 +32,30 @@ def with_unread_file() -> Evidence:
 
 
 PLANTS = [
-    Plant(
-        name="a slip of the pen",
-        evidence=with_variables(NCCL_P2P_DISABLED="1"),
-        subject="NCCL_P2P_DISABLED",
-        words="did you mean NCCL_P2P_DISABLE?",
+    Plant("a slip of the pen", with_variables(NCCL_P2P_DISABLED="1")).finds(
+        "NCCL_P2P_DISABLED", "did you mean NCCL_P2P_DISABLE?"
     ),
-    Plant(
-        name="peer access turned off",
-        evidence=with_variables(NCCL_P2P_DISABLE="1"),
-        subject="NCCL_P2P_DISABLE",
-        words="NCCL_P2P_DISABLE=1",
+    Plant("peer access turned off", with_variables(NCCL_P2P_DISABLE="1")).finds(
+        "NCCL_P2P_DISABLE", "NCCL_P2P_DISABLE=1"
     ),
-    Plant(
-        name="left over from debugging",
-        evidence=with_variables(CUDA_LAUNCH_BLOCKING="1"),
-        subject="CUDA_LAUNCH_BLOCKING",
-        words="is for debugging",
+    Plant("left over from debugging", with_variables(CUDA_LAUNCH_BLOCKING="1")).finds(
+        "CUDA_LAUNCH_BLOCKING", "is for debugging"
     ),
-    Plant(
-        name="no number",
-        evidence=with_variables(NCCL_MIN_NCHANNELS="many"),
-        subject="NCCL_MIN_NCHANNELS",
-        words="NCCL_MIN_NCHANNELS=many",
+    Plant("no number", with_variables(NCCL_MIN_NCHANNELS="many")).finds(
+        "NCCL_MIN_NCHANNELS", "NCCL_MIN_NCHANNELS=many"
     ),
-    Plant(
-        name="a line of a file",
-        evidence=with_file("NCCL_SHM_DISABLE=1\n"),
-        subject="NCCL_SHM_DISABLE",
-        words="/etc/nccl.conf line 1",
+    Plant("a line of a file", with_file("NCCL_SHM_DISABLE=1\n")).finds(
+        "NCCL_SHM_DISABLE", "/etc/nccl.conf line 1"
     ),
-    Plant(
-        name="a file that cannot be read",
-        evidence=with_unread_file(),
-        subject="/etc/nccl.conf",
-        words="rank 0 cannot read /etc/nccl.conf: Permission denied",
+    Plant("a file that cannot be read", with_unread_file()).finds(
+        "/etc/nccl.conf", "rank 0 cannot read /etc/nccl.conf: Permission denied"
     ),
-    Plant(
-        name="on one rank of four",
-        evidence=evidence(
-            with_ranks(
-                machine("hgx_h100"),
-                4,
-                environment=lambda rank: {"NCCL_SHM_DISABLE": "1"} if rank == 3 else {},
-            )
+    planted(
+        "on one rank of four",
+        with_ranks(
+            machine("hgx_h100"),
+            4,
+            environment=lambda rank: {"NCCL_SHM_DISABLE": "1"} if rank == 3 else {},
         ),
-        subject="NCCL_SHM_DISABLE (rank 3 of 4)",
-        words="NCCL_SHM_DISABLE=1",
-    ),
+    ).finds("NCCL_SHM_DISABLE (rank 3 of 4)", "NCCL_SHM_DISABLE=1"),
 ]

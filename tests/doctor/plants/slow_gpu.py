@@ -3,7 +3,7 @@
 import random
 
 from collbench.doctor.evidence import LeftOut
-from tests.support.evidence import Plant, evidence, machine
+from tests.support.evidence import machine, planted
 
 
 def measured(slow: int, factor: float, n: int = 4) -> tuple[LeftOut, ...]:
@@ -17,18 +17,10 @@ def measured(slow: int, factor: float, n: int = 4) -> tuple[LeftOut, ...]:
 
 
 PLANTS = [
-    Plant(
-        name="by a third",
-        evidence=evidence(machine("h200_vm"), left_out=measured(2, 1.33)),
-        subject="GPU 2",
-        words="reaches 30",
-        severity="fault",
+    planted("by a third", machine("h200_vm"), left_out=measured(2, 1.33)).finds(
+        "GPU 2", "reaches 30", "fault"
     ),
-    Plant(
-        name="by a tenth",
-        severity="fault",
-        evidence=evidence(machine("h200_vm"), left_out=measured(0, 1.12)),
-        subject="GPU 0",
-        words="without this one",
+    planted("by a tenth", machine("h200_vm"), left_out=measured(0, 1.12)).finds(
+        "GPU 0", "without this one", "fault"
     ),
 ]

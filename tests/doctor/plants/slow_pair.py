@@ -20,25 +20,13 @@ def measured(slow: dict[tuple[int, int], float], n: int = 4) -> Evidence:
 
 
 PLANTS = [
-    Plant(
-        name="one link in one direction",
-        evidence=measured({(0, 3): 200.0}),
-        subject="GPU 0 to GPU 3",
-        words="200.0 GB/s where other pairs like it (NV18) reach 370.0",
-        severity="fault",
+    Plant("one link in one direction", measured({(0, 3): 200.0})).finds(
+        "GPU 0 to GPU 3", "200.0 GB/s where other pairs like it (NV18) reach 370.0", "fault"
     ),
-    Plant(
-        name="a GPU that sends slowly",
-        severity="fault",
-        evidence=measured({(2, peer): 250.0 for peer in (0, 1, 3)}),
-        subject="GPU 2",
-        words="all its 3 pairs are slow, sending",
+    Plant("a GPU that sends slowly", measured({(2, peer): 250.0 for peer in (0, 1, 3)})).finds(
+        "GPU 2", "all its 3 pairs are slow, sending", "fault"
     ),
-    Plant(
-        name="a GPU that receives slowly",
-        severity="fault",
-        evidence=measured({(peer, 1): 250.0 for peer in (0, 2, 3)}),
-        subject="GPU 1",
-        words="all its 3 pairs are slow, receiving",
+    Plant("a GPU that receives slowly", measured({(peer, 1): 250.0 for peer in (0, 2, 3)})).finds(
+        "GPU 1", "all its 3 pairs are slow, receiving", "fault"
     ),
 ]
