@@ -3,7 +3,6 @@ allocated, what is freed, and which stream waits for which event.
 """
 
 import ctypes
-import os
 from collections.abc import Iterator
 from itertools import count
 from types import SimpleNamespace
@@ -26,8 +25,7 @@ class FakeError(Exception):
 
 class Runtime:
     """Memory is host memory. held: what is not freed. calls: all others. fails_at: the number of
-    the allocation that fails. copies: whether copies, which are done at once, do anything. state:
-    of every stream.
+    the allocation that fails. state: of every stream.
     """
 
     CUDARuntimeError = FakeError
@@ -39,11 +37,11 @@ class Runtime:
         "eventDestroy": "event",
     }
 
-    def __init__(self, *, fails_at: int = -1, copies: bool = False, state: int = 0) -> None:
+    def __init__(self, *, fails_at: int = -1, state: int = 0) -> None:
         self.held: dict[tuple[str, int], Any] = {}
         self.calls: list[tuple[Any, ...]] = []
-        self.fails_at, self.copies, self.state = fails_at, copies, state
-        self.numbers, self.mallocs, self.cores = count(1), count(1), list[int]()
+        self.fails_at, self.state = fails_at, state
+        self.numbers, self.mallocs = count(1), count(1)
 
     def _take(self, kind: str, size: int = 0) -> int:
         memory = ctypes.create_string_buffer(size) if size else None
@@ -57,7 +55,6 @@ class Runtime:
         return self._take(kind, size)
 
     def hostAlloc(self, size: int, flags: int) -> int:
-        self.cores += os.sched_getaffinity(0)
         return self.malloc(size, "pinned")
 
     def streamCreateWithFlags(self, flags: int) -> int:
@@ -68,11 +65,6 @@ class Runtime:
 
     def memsetAsync(self, pointer: int, value: int, size: int, stream: int) -> None:
         ctypes.memset(pointer, value, size)
-
-    def memcpyAsync(self, target: int, source: int, *more: int) -> None:
-        self.calls.append(("memcpyAsync", target, source, *more))
-        if self.copies:
-            ctypes.memmove(target, source, more[0])
 
     def streamQuery(self, stream: int) -> int:
         return self.state
