@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,6 +51,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """With several workers: one that is done takes tests from others, so that none ends late."""
     if config.getoption("numprocesses", None) and config.option.dist == "no":
         config.option.dist = "worksteal"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests with the marker daily the first cases alone stay in the quick tier."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("daily")
+        if mark is not None and item.get_closest_marker("exhaustive") is None:
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > mark.args[0]:
+                item.add_marker("exhaustive")
 
 
 def pytest_collection_finish() -> None:

@@ -82,6 +82,7 @@ def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray], plan: Pla
             assert ours[rank].tobytes() == theirs[rank].tobytes(), f"rank {rank} of {plan.problem}"
 
 
+@pytest.mark.daily(15)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 @pytest.mark.parametrize(
     "has_all", tiered([(False,), (True,)], [(False,)]), ids=["another protocol each", "all"]
@@ -144,6 +145,7 @@ def test_fp8_results_beyond_the_range_become_its_ends(
             assert found[:-1].tolist() == [-largest, *[largest] * 62]
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=30)
 @given(
     schedule=random_schedule,
@@ -206,6 +208,7 @@ def test_the_clock_runs_from_the_barrier_to_the_end_of_a_launch(
     assert repeat.clocked(launches, partial(takes, 50.0)) == (1.0, 2.0, 3.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hot", tiered([(True,), (False,)], [(True,)]))
 def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
     """Counters, slots and pulls over launches and over plans that share one arena."""

@@ -147,6 +147,7 @@ group.close(0)
 """
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

@@ -83,6 +83,7 @@ def swept(folder: Path, text: str, *options: str, more: str = "") -> tuple[int, 
 # Good kernels
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
     tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
@@ -116,6 +117,7 @@ def test_two_kernels_are_measured_one_after_the_other(tmp_path: Path) -> None:
     assert "numpy_ranks.py serves allreduce, not allgather" in {row.reason for row in rows}
 
 
+@pytest.mark.exhaustive
 def test_all_is_read_as_commands_read_it(tmp_path: Path) -> None:
     preset = tmp_path / "mine.toml"
     preset.write_text(f'[sweep]\nbackend = "{NUMPY}"\nsizes = ["4K"]\nranks = 2\n')
@@ -195,6 +197,7 @@ def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: st
     assert {row.size_bytes: row.status for row in rows} == {1024: "waived", 65536: "ok"}
 
 
+@pytest.mark.daily(1)
 @needs_mpi
 @pytest.mark.parametrize(
     ("body", "code", "said"),
@@ -217,6 +220,7 @@ def test_what_a_kernel_does_is_named_under_mpirun(
         assert (started.finish(60), said in started.stderr) == (code, True), started.stderr
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> None:
     printed = "print('hello', flush=True)\nctypes.CDLL(None).puts(b'hi')\nREDUCE"
@@ -324,6 +328,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
         made.close()
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [

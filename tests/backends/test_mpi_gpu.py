@@ -60,6 +60,7 @@ def test_every_collective_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cuda 0" in session.version
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 def test_calls_that_do_nothing_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [case("allreduce", 2), case("allreduce", 2, placement="in")]

@@ -182,6 +182,7 @@ def run(
     return world, faults
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("op", "direct"),
     tiered(

@@ -185,6 +185,7 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
 SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("found", "proto", "pairs"),
     tiered(
@@ -200,6 +201,7 @@ def test_every_algorithm(proto: str, found: Domains, pairs: Sequence[tuple[OpNam
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("proto", tiered(product(PROTOS), [("simple",)]))
 def test_host_memory_beside_messages(proto: str) -> None:
     for number, (op, algo) in enumerate(PAIRS):
@@ -209,6 +211,7 @@ def test_host_memory_beside_messages(proto: str) -> None:
 SIZES = ((1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3))
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("proto", "count", "channels", "slots", "slices"),
     tiered(

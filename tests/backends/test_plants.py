@@ -77,6 +77,7 @@ def test_what_is_left_out_is_noticed(
         assert wrong_of(mode, hot, size_bytes)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("hot", "size_bytes"), list(product((False, True), SIZES)))
 def test_what_is_right_is_right(
     monkeypatch: pytest.MonkeyPatch, hot: bool, size_bytes: int

@@ -66,6 +66,7 @@ def test_two_groups_of_two_ranks(capfd: pytest.CaptureFixture[str], tmp_path: Pa
         assert row.busbw_gbs == pytest.approx(row.algbw_gbs * factor, rel=1e-4)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("order", ["grouped", "same"])
 def test_ranks_in_several_groups_and_operations(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, order: str

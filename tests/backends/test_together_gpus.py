@@ -260,6 +260,7 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
         assert sum(ctas(part.job) for part in together.parts[:1]) * parts <= 132
 
 
+@pytest.mark.exhaustive
 def test_rows_say_what_being_together_costs(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -306,6 +306,7 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     assert point.waived == "groups and mixes on GPUs are of one host: start all ranks there"
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     "what",
     [

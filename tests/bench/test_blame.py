@@ -110,6 +110,7 @@ class Played:
         return blame(self.plan, self.actors, [self.launch() for _ in range(LAUNCHES)])
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving", "star", "chain"])
 @pytest.mark.parametrize("n", [3, 4, 5])
 def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:

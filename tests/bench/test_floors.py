@@ -83,6 +83,7 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoadedCpuPlan, "missing_launches", lambda loaded, rank: None)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("uncounted")
 def test_launches_of_ours_that_are_skipped_are_impossible() -> None:
     """Only the first launch of a batch works, and nobody compares what they leave."""
@@ -283,6 +284,7 @@ def test_only_who_waits_for_all_others_needs_a_flag() -> None:
     assert skews == {"even": True, "zipf:1": True, "hot:1": False}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("uncounted")
 def test_a_sweep_with_an_impossible_row_ends_with_1_and_says_it(
     capfd: pytest.CaptureFixture[str], tmp_path: Path

@@ -41,6 +41,7 @@ def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
     assert max(one.percent or 0.0 for one in best) <= MOST_PERCENT
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(("name", "machine"), MACHINES.items())
 def test_no_published_row_is_above_the_links_of_its_machine(
     name: str, machine: str, monkeypatch: pytest.MonkeyPatch

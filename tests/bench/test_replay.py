@@ -59,6 +59,7 @@ def test_what_cannot_run_is_no_proof(bench: Bench) -> None:
         prove([(RING, 1.0)], [(replace(RING, op="alltoall"), 1.0)], bench, 60)
 
 
+@pytest.mark.exhaustive
 def test_arms_take_turns_and_ranks_on_cpus_start_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

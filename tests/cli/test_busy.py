@@ -33,6 +33,7 @@ def _facts(look: Look) -> dict[str, Any]:
     return {name: getattr(look, name) for name in Look.__slots__}
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)])
 def test_a_sweep_says_once_that_others_were_busy(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, first: int, later: int

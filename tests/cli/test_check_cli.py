@@ -90,6 +90,7 @@ def far_faster(document: Any) -> dict[str, list[Expectation]]:
     }
 
 
+@pytest.mark.exhaustive
 def test_a_check_is_a_reference_only_if_it_is_saved(
     two_collectives: None,
     capfd: pytest.CaptureFixture[str],
@@ -124,6 +125,7 @@ def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
         assert "Error: what is found cannot be kept: " in err
 
 
+@pytest.mark.exhaustive
 def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
     two_collectives: None,
     capfd: pytest.CaptureFixture[str],
@@ -228,6 +230,7 @@ def judged(**more: Any) -> tuple[str, str]:
     return finding.verdict, finding.source
 
 
+@pytest.mark.exhaustive
 def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None:
     slow: dict[str, Any] = {"busbw_gbs": 200.0}
     assert judged(**slow) == ("FAIL", "h200x4")

@@ -34,6 +34,7 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
         load(written(tmp_path, LINES[:3] * 2))
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
 def test_stdin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: Callable[[bytes], bytes]
@@ -131,6 +132,7 @@ def test_what_a_file_repeats_is_taken_together(
     )
 
 
+@pytest.mark.exhaustive
 def test_lines_fit_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +272,7 @@ def test_the_option_that_compares_other_groups_is_named(
     assert run(["compare", *map(str, files), "--across", "channels,group"]) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_default_sweep_beside_the_shipped_one_names_the_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,7 +13,7 @@ from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
 from collbench.core.assessment import ASSESSMENT_FILES
 
-ROWS = str(Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x2.csv")
+ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv")
 # What makes each option write, by command and option; appended to it is the file.
 WRITES = {
     ("sweep", "--csv"): "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring",

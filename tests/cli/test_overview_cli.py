@@ -30,6 +30,7 @@ def test_it_says_what_this_machine_is_and_what_to_do_next(
     assert out.splitlines()[-1].split()[1] == "collbench"
 
 
+@pytest.mark.exhaustive
 def test_it_is_json_too(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = invoke(capfd, "--json")
     document = json.loads(out)

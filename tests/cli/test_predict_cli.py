@@ -12,6 +12,7 @@ from tests.support.commands import result_of
 SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_best_of_each_size_with_what_limits_it(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from collbench.cli import run
 MATRIX = Path(__file__).parent.parent / "data/topologies/dgx1v-topo-m.txt"
 
 
+@pytest.mark.exhaustive
 def test_nccl_comes_first_and_our_engine_where_it_can_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -50,6 +51,7 @@ def test_machines_are_listed_without_one(capsys: pytest.CaptureFixture[str]) -> 
     assert "no machine" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_a_pasted_matrix_with_what_it_cannot_know(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["predict", "--topo", str(MATRIX), "--sizes", "1G", "--csv", "-"]
     assert run([*asked, "--hosts", "4", "--nic", "100G", "--links", "nvlink2,ib"]) == 0

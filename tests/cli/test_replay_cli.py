@@ -21,6 +21,7 @@ from tests.support.commands import invoke, result_of
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
 
 
+@pytest.mark.exhaustive
 def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     json_file, csv = tmp_path / "job.json", tmp_path / "job.csv"
     args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star", "--tune", "1")

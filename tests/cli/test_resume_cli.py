@@ -38,6 +38,7 @@ def test_resume_measures_only_what_is_missing(
     assert len({row.key for row in after}) == len(after)
 
 
+@pytest.mark.exhaustive
 def test_several_runs_have_rows_of_their_own(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

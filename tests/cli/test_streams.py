@@ -63,6 +63,7 @@ def test_stderr_that_takes_nothing_changes_no_exit_code(
     assert not file.exists() or len(read(file)) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_closed_pipe_is_no_success(tmp_path: Path) -> None:
     """A gate whose reader has gone has not passed; shells show the signal of such an end."""
     done = subprocess.run(
@@ -98,6 +99,7 @@ def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> N
     assert (code, lines(err)) == (3, ["Error", "Hint"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words",
     tiered(

@@ -163,6 +163,7 @@ def test_columns_are_as_wide_as_their_values(capfd: pytest.CaptureFixture[str]) 
     assert {len(row) for row in rows} == {heads.index("notes") + len("modelled")}
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("settings", "said"),
     [((), "every element compared, 0 wrong"), (("--check", "0"), "no element compared")],
@@ -183,6 +184,7 @@ def test_a_sweep_says_how_it_measures(
     assert f"1 row, {said}, " in text
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("columns", ["80", "160"])
 def test_single_launches_have_columns_and_the_jitter_is_said(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, columns: str
@@ -247,6 +249,7 @@ def test_single_launches_where_they_make_no_sense_are_refused(
     assert "--distribution" in err
 
 
+@pytest.mark.exhaustive
 def test_a_price_is_not_the_best_of_what_was_measured(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +265,7 @@ def test_a_price_is_not_the_best_of_what_was_measured(
     assert "allreduce, 2 ranks, modelled" in measured and "modelled" not in priced
 
 
+@pytest.mark.exhaustive
 def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Path) -> None:
     files = [tmp_path / "all.csv", tmp_path / "auto.csv"]
     for file, more in zip(files, (["--algo", "all"], []), strict=True):
@@ -493,6 +497,7 @@ def test_a_soak_without_gpus_ends_with_3(capfd: pytest.CaptureFixture[str]) -> N
     assert (code, err.splitlines()[0]) == (3, "Error: nothing to soak: this host has no NVIDIA GPU")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("placement", tiered([("out",), ("in",)], [("in",)]))
 def test_a_soak_of_cpus_compares_every_launch(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, placement: str

@@ -91,6 +91,7 @@ def test_names_of_files(shown: Shown) -> None:
 CHECKED = ("op", "dtype", "redop", "status", "schema", "ranks", "time_us", "repeat_times_us")
 
 
+@pytest.mark.exhaustive
 def test_cells_of_our_csv(shown: Shown) -> None:
     """Those that are checked, each in a file of its own, which is refused; then all others."""
     words = [*MODEL, "--sizes", "1K", "--algo", "ring", "--csv", "rows.csv"]
@@ -142,6 +143,7 @@ def nasty_texts(text: str, count: int) -> Iterator[str]:
         yield text[:place] + NASTY.replace("\r", "").replace("\x0b", "") + text[place:]
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: str(file.name))
 def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
     """XML keeps out most of it; what it lets through is put into the values of some names."""
@@ -180,6 +182,7 @@ def changed_strings(value: object, seen: set[str], key: str = "") -> Iterator[ob
         yield f"{value if isinstance(value, str) else ''}{NASTY}"
 
 
+@pytest.mark.exhaustive
 def test_json_of_machines_and_recordings(shown: Shown) -> None:
     shown("topo", "--record", "recording.json")
     for text in (topology_json.write(dgx1v()), Path("recording.json").read_text()):
@@ -190,6 +193,7 @@ def test_json_of_machines_and_recordings(shown: Shown) -> None:
             ElementTree.parse("machine.svg") if Path("machine.svg").exists() else None
 
 
+@pytest.mark.exhaustive
 def test_toml_of_machines_and_presets(shown: Shown) -> None:
     spelled = json.dumps(NASTY)[1:-1].replace("\x7f", "\\u007f")
     for kind, name in (("machines", "dgx-1v"), ("machines", "cpu-2"), ("sweeps", "quick")):

@@ -124,6 +124,7 @@ def test_what_was_measured_otherwise_is_not_compared(
     assert "allreduce, cuda isolated, 4 ranks: normal at" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
     frame = shipped(H200)
     assert reference("", records_of(frame)).name == "h200x4"
@@ -274,6 +275,7 @@ def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:
     assert verdicts == [[("cannot tell", 1)], [("behind", 4)]]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("spread", [0.005, 0.015])
 def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
     """Rows of a healthy machine move by t from run to run; the repeats do not show it."""

@@ -26,6 +26,7 @@ def runs(noise: Noise, seed: int, count: int = 3, **more: Any) -> list[pd.DataFr
     return [sweep(noise, 1000 * (run + 1) + seed, **more) for run in range(count)]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("bases", [1, 2, 3])
 @pytest.mark.parametrize("noise", tiered(product(NOISES), product(NOISES[2:4])), ids=str)
 def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
@@ -40,6 +41,7 @@ def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
     assert called <= 1
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("repeats", [1, 3, 10])
 def test_more_repeats_raise_no_alarm(repeats: int) -> None:
     """Runs differ by heavy tails, while repeats within a run agree."""
@@ -56,6 +58,7 @@ def test_more_repeats_raise_no_alarm(repeats: int) -> None:
     assert called <= 1
 
 
+@pytest.mark.exhaustive
 def test_what_was_measured_side_by_side_may_drift_together() -> None:
     """On a noisy machine each algorithm's rows, measured within seconds, share what came then: that
     makes no algorithm slower.
@@ -73,6 +76,7 @@ def test_what_was_measured_side_by_side_may_drift_together() -> None:
     assert called <= 2  # of more than 155
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("noise", [Noise(drift=0.001), Noise(is_heavy=True, drift=0.001)], ids=str)
 def test_ten_percent_in_one_row_of_200_is_found_with_three_runs(noise: Noise) -> None:
     hits = false = 0
@@ -87,6 +91,7 @@ def test_ten_percent_in_one_row_of_200_is_found_with_three_runs(noise: Noise) ->
     assert false <= 1
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("percent", [2, 5])
 def test_an_algorithm_is_found_by_all_its_rows(percent: int) -> None:
     hits = false = 0
@@ -101,6 +106,7 @@ def test_an_algorithm_is_found_by_all_its_rows(percent: int) -> None:
     assert false <= 1
 
 
+@pytest.mark.exhaustive
 def test_two_percent_of_all_large_sizes_is_found() -> None:
     noise, hits = Noise(drift=0.001), 0
     slower = {row: 0.02 for row in range(50) if row % 10 >= 7}  # from 64 MiB on
@@ -145,6 +151,7 @@ def test_a_slowdown_of_everything_is_no_drift() -> None:
     assert gate_of(back, 0).verdict != "worse"
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("bases", [1, 3])
 def test_intervals_hold_the_true_ratio(bases: int) -> None:
     noise = Noise(drift=0)

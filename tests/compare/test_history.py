@@ -33,6 +33,7 @@ def over(times: Array) -> History | None:
     return history(runs, frames[-1])
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", NOISE)
 @pytest.mark.parametrize("runs", [5, 8, 20])
 def test_at_most_one_false_alarm_in_a_hundred_points(kind: str, runs: int) -> None:

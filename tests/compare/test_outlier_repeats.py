@@ -83,6 +83,7 @@ def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
     assert moved <= 0.01 * tried  # rows whose other two repeats disagree, too
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("name", "is_base"),
     tiered(product(MEASURED, (False, True)), [("h200x4", False), ("h100x2", True)]),

@@ -306,6 +306,7 @@ def test_what_is_not_known_is_not_told() -> None:
     assert '"curves":[]' in of_rows(records(row(status="waived", reason="too small")))
 
 
+@pytest.mark.exhaustive
 def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, target = tmp_path / "base.csv", tmp_path / "page.html"
     given = pd.read_csv(H200, dtype=str, keep_default_na=False)
@@ -383,6 +384,7 @@ def test_long_data_is_packed_and_the_same(monkeypatch: pytest.MonkeyPatch, h200:
     assert len(text) < len(h200) - 50_000
 
 
+@pytest.mark.exhaustive
 def test_the_runs_of_the_machine_are_a_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def frames() -> dict[str, pd.DataFrame]:
     return {name: read(catalog.results()[name]) for name in FILES}
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("file", "group", "percent"), tiered(CASES, CASES[2::18]))
 def test_a_slower_group_is_found_and_nothing_else_is_named(
     frames: dict[str, pd.DataFrame], file: str, group: str, percent: int
@@ -36,6 +37,7 @@ def test_a_slower_group_is_found_and_nothing_else_is_named(
     assert is_clean(found, set(map(tuple, frame.loc[mask, list(KEY)].astype(str).to_numpy())))
 
 
+@pytest.mark.exhaustive
 def test_three_runs_find_a_slower_row_and_a_group_of_five_percent(
     frames: dict[str, pd.DataFrame],
 ) -> None:
@@ -51,6 +53,7 @@ def test_three_runs_find_a_slower_row_and_a_group_of_five_percent(
         assert is_clean(found, set(map(tuple, frame.loc[mask, list(KEY)].astype(str).to_numpy())))
 
 
+@pytest.mark.exhaustive
 def test_rows_that_are_noise_are_no_evidence(frames: dict[str, pd.DataFrame]) -> None:
     """Other processes slowed them down, or something else did: nobody can say."""
     frame = frames["h200x2"]
@@ -65,6 +68,7 @@ def test_rows_that_are_noise_are_no_evidence(frames: dict[str, pd.DataFrame]) ->
         assert len(gate.unjudged) == is_slow.sum()
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("file", FILES)
 def test_a_change_of_everything_is_one_group(frames: dict[str, pd.DataFrame], file: str) -> None:
     """Rows of noise, which are no evidence, do not stand for what did not change."""
@@ -75,6 +79,7 @@ def test_a_change_of_everything_is_one_group(frames: dict[str, pd.DataFrame], fi
         assert found.count("worse") > 0.97 * len(frame)
 
 
+@pytest.mark.exhaustive
 def test_noise_and_cold_repeats_of_some_rows_do_not_widen_the_others(
     frames: dict[str, pd.DataFrame],
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
     assert b"<dc:date>" not in once
 
 
+@pytest.mark.daily(1)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"]
@@ -74,6 +75,7 @@ def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> No
         assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.daily(1)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "rows",
@@ -115,6 +117,7 @@ def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPat
     assert pixels(draw(curves(given), "x", "png")) == pixels(draw(curves(some), "x", "png"))
 
 
+@pytest.mark.exhaustive
 def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
     one, two, alone = tmp_path / "one.svg", tmp_path / "two.PNG", tmp_path / "base.csv"
     alone.write_text(

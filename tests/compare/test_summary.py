@@ -402,6 +402,7 @@ def h200() -> list[Record]:
     return record.read(frames.H200)
 
 
+@pytest.mark.exhaustive
 def test_shipped_sweep(h200: Sequence[Record]) -> None:
     lines = summary_lines(h200, 80, False)
     said = "\n".join(lines)

@@ -39,6 +39,7 @@ def bare(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "arch"), tiered(CASES, [("pulled", 90)]))
 def test_kernels_have_stamps_if_traced(kind: str, arch: int, tmp_path: Path) -> None:
     plan = resolve(SHAPES[kind], limits_of(arch)).plan
@@ -48,6 +49,7 @@ def test_kernels_have_stamps_if_traced(kind: str, arch: int, tmp_path: Path) -> 
         assert instructions(traced, tmp_path).total() > instructions(code, tmp_path).total()
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("kind", "arch"),
     tiered(CASES, [("simple", 70), ("pulled", 90), ("ll", 90), ("ll128 interpreted", 90)]),

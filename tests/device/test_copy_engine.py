@@ -59,6 +59,7 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
+@pytest.mark.daily(8)
 @pytest.mark.parametrize(
     ("op", "algo", "direct"),
     tiered(
@@ -81,6 +82,7 @@ def test_every_pair_is_right_in_any_order(
             assert [gpus.launches(rank) for rank in range(n)] == [4] * n
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     schedule=st.one_of(random_allreduce(4), random_blocks(3)),
@@ -113,6 +115,7 @@ def test_types_and_reductions(
         ).run(Run(0), Run(1))
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "algo"),
     [
@@ -317,6 +320,7 @@ DAILY_KERNELS = [
 ]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("arch", "dtype", "ranks", "redop"),
     # their arithmetic is that of the other kernels, which have every one of these

@@ -141,6 +141,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         assert_right(plan, number)
 
 
+@pytest.mark.daily(8)
 @pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Several slices, sizes that are no multiple of a chunk, and every pair of a number of ranks, a
@@ -153,6 +154,7 @@ def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
         )
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("op", "algo"), {algo: (op, algo) for op, algo in reversed(PAIRS)}.values()
 )
@@ -181,6 +183,7 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         assert_right(plan_for(replace(what, block_count=count), schedule, mode, **knobs), number)
 
 
+@pytest.mark.daily(6)
 @OPS_AND_MODES
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
     """More launches of one message than a FIFO has slots: a rank that could end early must not
@@ -207,6 +210,7 @@ HOST_MODES = (
 )
 
 
+@pytest.mark.daily(14)
 @pytest.mark.parametrize(
     ("op", "algo", "mode"),
     tiered(
@@ -255,6 +259,7 @@ def test_fifos_of_one_slot(mode: Mode) -> None:
         assert_right(plan_for(what, schedule, mode, slots=1, slices=1), 1)
 
 
+@pytest.mark.daily(6)
 @OPS_AND_MODES
 def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
     """Consecutive launches of other sizes than the plan's."""
@@ -270,6 +275,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
         )
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     ("op", "n"),
     tiered(

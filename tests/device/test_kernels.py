@@ -113,6 +113,7 @@ DAILY_TYPES = [
 ]
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(
     ("proto", "dtype", "redop", "arch"),
     tiered(
@@ -135,6 +136,7 @@ def test_types_and_reductions_compile(
     compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 
+@pytest.mark.daily(8)
 @pytest.mark.parametrize(
     ("shape", "arch"),
     tiered(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),
@@ -146,6 +148,7 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
         compiled(source, arch)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
     flag = flag_source(is_dependent=arch >= 90)
@@ -168,6 +171,7 @@ def test_litmus_tests_compile(name: str, arch: int) -> None:
         assert compiled(planted, arch) != compiled(source, arch)
 
 
+@pytest.mark.exhaustive
 def test_kernels_for_stress_tests_and_faults_compile() -> None:
     for shape in ("simple", "ll", "ll128", "sentinel"):
         plan = resolve(SHAPES[shape]).plan
@@ -213,6 +217,7 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
     return [(source, program) for _, source, program in kernels.values()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("op", "n"),
     tiered(

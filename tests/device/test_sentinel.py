@@ -49,6 +49,7 @@ def plan_for(op: OpName, algo: str, n: int, count: int, dtype: DtypeName = "floa
     return plan_of(what, registered(op, algo, world_of(algo, n, root)))
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
 def test_launches_that_run_ahead_are_right(op: OpName, algo: str) -> None:
     """Chunks of many lines, and so few elements that messages and channels are empty."""
@@ -64,6 +65,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, algo: str) -> None:
     gpus.run(*(Run(k % 2, count) for k, count in enumerate(counts)))
 
 
+@pytest.mark.exhaustive
 @given(random_schedule, st.integers(1, 400), st.integers(1, 3), st.integers(0, 7))
 @settings(max_examples=30)
 def test_schedules_that_nobody_registered(

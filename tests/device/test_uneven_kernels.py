@@ -65,6 +65,7 @@ def drawn_problem(op: OpName, n: int, seed: int, *, in_place: bool = False) -> P
     )
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Every pair in every mode, on 2 to 5 ranks by turns, in place and out of place."""
@@ -270,6 +271,7 @@ KERNELS = [
 
 
 # daily each collective, with other protocols
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("op", "proto", "arch"), tiered(KERNELS, KERNELS[::10]))
 def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
     """Interpreted and compiled in, with narrow and wide sets of buffers."""

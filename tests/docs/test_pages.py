@@ -12,14 +12,24 @@ import docs.blocks
 from collbench.cli import cli
 from docs.blocks import LANGUAGES, ROOT, blocks, collbench_arguments, filled, pages
 
+# Their commands take long; the exhaustive tier runs them.
+LONG = ("your-kernel.md", "first-result.md", "slurm-and-two-hosts.md", "nccl-paper.md")
 
-def _named(pages: list[Path]) -> list[object]:
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+
+def _named(pages: list[Path], *long: str) -> list[object]:
+    return [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[pytest.mark.exhaustive] if page.name in long else [],
+        )
+        for page in pages
+    ]
 
 
 PAGES = _named(pages())
 PAGES_THAT_RUN = _named(
-    [page for page in pages() if any(block.is_run for block in blocks(page.read_text()))]
+    [page for page in pages() if any(block.is_run for block in blocks(page.read_text()))], *LONG
 )
 # These are for whoever changes the text, and are held by tests of their own.
 GENERATED = "<!-- Made by"

@@ -351,6 +351,7 @@ def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
     assert search.missed == 3 * 2 * 120 - 8 - 8 - 6
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("hosts", [4, 8, 16])
 def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
     """At 3 % of noise, in two rounds: docs/results/hunt.md has all cells."""

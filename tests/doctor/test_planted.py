@@ -90,6 +90,7 @@ def busy(cores: Sequence[int]) -> Iterator[None]:
             one.wait()
 
 
+@pytest.mark.exhaustive
 @needs_two_cores
 @needs_taskset
 def test_limits_cores_and_an_interface_of_one_run(tmp_path: Path) -> None:

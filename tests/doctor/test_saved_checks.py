@@ -94,6 +94,7 @@ def test_the_newest_checks_of_a_long_history_stay(
     assert len(values) >= 10
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     """Half of them for one node, as where a batch of jobs ends on it."""
     context = multiprocessing.get_context("fork")

@@ -102,6 +102,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         assert {row.status for row in run.rows()} == {"ok"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
 )
@@ -168,6 +169,7 @@ def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
         assert "of shared memory" in run.errors()[0]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("csv", "why"),
     [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
@@ -205,6 +207,7 @@ def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path
         assert [row.size_bytes for row in run.rows()] == [size << 10 for size in range(1, 9)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "cut",
     tiered([(1,), (40,), (10_000,)], [(40,)]),
@@ -225,6 +228,7 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
         assert run.csv.read_text().count("\n") == 3
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     "text",
     [
@@ -256,6 +260,7 @@ def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Pa
         assert "pip install 'collbench[mpi]'" in run.stderr
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("defect", "placement"),
     tiered(

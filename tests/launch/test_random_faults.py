@@ -15,6 +15,7 @@ DAILY, ALL = 3, 60
 PROMISED = table(library())
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     "seed",
     [

@@ -53,6 +53,7 @@ def test_this_host_is_read() -> None:
     assert any(node.kind == "cpu" for node in topology.nodes)
 
 
+@pytest.mark.exhaustive
 def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
     """Each call of NVML in turn is not supported, or not there: the rest is still told."""
     nvml = hosts.hgx_h100(tmp_path)

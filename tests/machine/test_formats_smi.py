@@ -381,6 +381,7 @@ def test_a_text_that_ends_in_a_cell_is_cut_there() -> None:
     assert any(note.startswith("the rows of GPU1, NIC0 are missing or cut") for note in cut.notes)
 
 
+@pytest.mark.exhaustive
 def test_a_header_of_endless_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="more than 256 columns"):
         nvidia_smi.read("\tGPU0\tGPU1\n" * 100_000, "a")

@@ -145,6 +145,7 @@ WEIRD: tuple[Any, ...] = (
 )
 
 
+@pytest.mark.exhaustive
 def test_whatever_a_file_says_it_is_a_graph_or_a_usage_error(saved: str) -> None:
     """300 files, each with a few values overwritten, of the same type more often than not."""
     dice = random.Random(7)

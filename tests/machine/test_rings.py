@@ -178,6 +178,7 @@ def test_a_ring_on_a_tree_leaves_each_switch_and_socket_once(order: list[int]) -
     assert ring_rate_gbs(topology, [ring]) == 6
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=16), st.data())
 def test_odd_trees_are_crossed_least(parents: list[int], data: st.DataObject) -> None:
@@ -262,6 +263,7 @@ def test_four_gpus_get_as_many_rings_as_there_can_be(counts: list[int]) -> None:
     assert all(used[hop] * each <= link_counts[hop] for hop in used)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=12)
 @given(st.integers(3, 8), st.data())
 def test_rings_of_any_mesh_share_no_link(n: int, data: st.DataObject) -> None:

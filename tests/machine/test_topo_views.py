@@ -344,6 +344,7 @@ def test_links_of_a_model_tell_their_sources_once() -> None:
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
     wide = max(map(len, tables.links(make(), columns=1000)))

@@ -73,6 +73,7 @@ def test_a_stopped_rank_ends_all_within_a_deadline(
         assert run.csv.read_text().startswith(kept)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "where",
     tiered([("before-mpi",), ("shared-memory",), ("leave",), ("after-mpi",)], [("before-mpi",)]),
@@ -85,11 +86,13 @@ def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) 
         assert "rank 1 is stopped (SIGSTOP)" in run.errors()[0]
 
 
+@pytest.mark.exhaustive
 def test_guardians_that_are_stopped_when_their_ranks_have_ended_keep_nobody(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(2, corrupt("guardian", sweep(*SHORT, *PEER)))) as run:
         assert run.finish() == 0
 
 
+@pytest.mark.exhaustive
 def test_ranks_below_a_stopped_proxy_end_with_their_launcher(tmp_path: Path) -> None:
     if library() != "MPICH":
         pytest.skip("MPICH's launcher has proxies")
@@ -126,6 +129,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
         assert run.csv.read_text().startswith(kept)
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
     """Rank 0 sits in MPI_Init, where no handler of Python's runs."""
     with Run(tmp_path, under_mpirun(2, corrupt("start", long_sweep(tmp_path)))) as run:
@@ -137,6 +141,7 @@ def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
         assert run.finish(STUCK_LIMIT_S) != 0
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path))) as run:
         run.wait_for_rows()
@@ -144,6 +149,7 @@ def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
         assert run.finish() == -signal.SIGKILL
 
 
+@pytest.mark.exhaustive
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     """A small /dev/shm of its own, as in a container: what fits runs, the rest is waived."""
     small = [
@@ -168,6 +174,7 @@ def test_too_little_shared_memory(tmp_path: Path) -> None:
         assert "of shared memory, " in run.rows()[0].reason
 
 
+@pytest.mark.exhaustive
 def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
     with Run(
         tmp_path,
@@ -180,6 +187,7 @@ def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
         assert "every point was waived: needs " in run.errors()[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("csv", "why"),
     tiered(
@@ -196,6 +204,7 @@ def test_an_unwritable_csv_ends_all_ranks(tmp_path: Path, csv: str, why: str) ->
         assert run.errors() == [f"Error: cannot write {csv}: {why}"]
 
 
+@pytest.mark.exhaustive
 def test_a_csv_of_another_schema_ends_all_ranks(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("size,time\n8,1\n")
     with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--csv", "rows.csv"))) as run:
@@ -205,6 +214,7 @@ def test_a_csv_of_another_schema_ends_all_ranks(tmp_path: Path) -> None:
         assert run.csv.read_text() == "size,time\n8,1\n"
 
 
+@pytest.mark.exhaustive
 def test_mpi4py_absent_under_a_launcher(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(2, sweep(*SHORT)), without_mpi4py(tmp_path)) as run:
         assert run.finish() == 3
@@ -212,6 +222,7 @@ def test_mpi4py_absent_under_a_launcher(tmp_path: Path) -> None:
         assert "pip install 'collbench[mpi]'" in run.stderr
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("is_launched", [False, True], ids=["alone", "under mpirun"])
 def test_a_library_of_another_vendor_than_its_launcher(tmp_path: Path, is_launched: bool) -> None:
     mpi = pytest.importorskip("mpi4py.MPI")
@@ -225,6 +236,7 @@ def test_a_library_of_another_vendor_than_its_launcher(tmp_path: Path, is_launch
         assert "the launcher is of Open MPI, the MPI library of mpi4py is MPICH" in run.errors()[0]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     "variables",
     [("PMI_SIZE", "PMI_RANK"), ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")],
@@ -243,6 +255,7 @@ def test_a_launcher_whose_size_is_not_the_worlds(
         assert not Path(f"/dev/shm/mpich_shm_{run.process.pid:x}_0").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "command",
     tiered([(under_mpirun(2, sweep(*SHORT)),), (sweep(*SHORT, *NET),)], [(sweep(*SHORT, *NET),)]),
@@ -255,6 +268,7 @@ def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str
         assert "Traceback" not in run.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_librarys_reason_for_not_starting_is_said(tmp_path: Path) -> None:
     mpi = pytest.importorskip("mpi4py.MPI")
     if "Open MPI" in mpi.Get_library_version():
@@ -265,6 +279,7 @@ def test_the_librarys_reason_for_not_starting_is_said(tmp_path: Path) -> None:
         assert "Invalid character a in MPIR_CVAR_ENABLE_GPU" in run.errors()[0]
 
 
+@pytest.mark.exhaustive
 def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(3, sweep(*SHORT))) as run:
         assert run.finish() == 3
@@ -274,6 +289,7 @@ def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("defect", "backend", "placement"),
     tiered(
@@ -298,6 +314,7 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         assert ", expected " in row.reason
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("defect", "more"),
     tiered(

@@ -63,6 +63,7 @@ def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
     assert all(one.gbs and one.size_bytes == 10001 for one in samples)
 
 
+@pytest.mark.exhaustive
 def test_which_pairs_are_asked_for_is_kept_and_said(tmp_path: Path) -> None:
     asked = ("--size", "1000", "--alone", "--json", "-", "--where")
     with Run(tmp_path, _by_launcher(hunt(tmp_path, *asked, "inside"))) as run:

@@ -67,6 +67,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     assert len(heads) == 1
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("backend", "dtypes", "redops"),
     tiered(
@@ -101,6 +102,7 @@ def test_types_reductions_roots_and_placements(
         assert row.status == "ok" or "MPI" in row.reason
 
 
+@pytest.mark.exhaustive
 def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
@@ -112,12 +114,14 @@ def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.exhaustive
 def test_ranks_other_than_the_launchers_are_waived() -> None:
     done = sweep("--ranks", "4", "--sizes", "1K", ranks=2)
     assert done.returncode == 3
     assert done.stderr.count("every point was waived: the launcher started 2 ranks, not 4") == 1
 
 
+@pytest.mark.exhaustive
 def test_backends_of_one_process_are_waived_under_a_launcher() -> None:
     done = sweep(
         *split("--backend reference,model,cpu --algo ring --sizes 1K --repeats 1"), ranks=2

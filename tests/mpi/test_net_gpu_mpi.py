@@ -31,6 +31,7 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("op", "algo", "proto", "n"),
     tiered(
@@ -55,6 +56,7 @@ def test_every_launch_is_right(op: str, algo: str, proto: str, n: int) -> None:
     assert code == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("op", "chunk_bytes", "threads", "n"),
     tiered(
@@ -84,6 +86,7 @@ def test_large_messages_are_taken_or_received_by_threads(
     assert code == 0
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_launches_that_are_timed_alone(proto: str) -> None:
     code, said = ranks(2, "allreduce", "ring", proto, "isolated", "none")
@@ -91,6 +94,7 @@ def test_launches_that_are_timed_alone(proto: str) -> None:
     assert code == 0
 
 
+@pytest.mark.exhaustive
 def test_all_go_on_after_a_plan_was_refused() -> None:
     code, said = ranks(3, "allreduce", "ring", "simple", "isolated", "refused")
     assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]

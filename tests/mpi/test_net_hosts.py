@@ -72,6 +72,7 @@ def test_a_cut_link_ends_all_and_is_named(
             assert run.rows()[-1].status == "error"
 
 
+@pytest.mark.exhaustive
 def test_signs_of_life_need_threads(tmp_path: Path) -> None:
     with (
         two_hosts(tmp_path) as hosts,

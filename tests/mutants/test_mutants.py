@@ -31,6 +31,7 @@ def told(found: Judgement) -> str:
     return f"{found.subject.fault}: {schedule.op} {schedule.name}, {schedule.n} ranks"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", tiered([(3 * KINDS,), (SOME,)], [(3 * KINDS,)]))
 def test_what_shows_itself_is_refused(count: int) -> None:
     """And what is refused though it was right in all orders that were tried breaks a rule that

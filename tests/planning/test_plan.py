@@ -94,6 +94,7 @@ def bytes_written(plan: Plan, rank: int) -> Counter[int]:
     return written
 
 
+@pytest.mark.exhaustive
 @given(PLANS)
 def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(plan: Plan) -> None:
     what, schedule = collective(plan.problem.op), plan.schedule
@@ -173,6 +174,7 @@ def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
     )
 
 
+@pytest.mark.exhaustive
 @given(PLANS)
 def test_regions_lie_inside_their_buffers(plan: Plan) -> None:
     for rank in range(plan.n):

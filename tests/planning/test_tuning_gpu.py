@@ -239,6 +239,7 @@ def test_a_users_file_cannot_ask_for_lines_over_pcie() -> None:
         assert resolve(case, limits, tuning).case.proto == proto
 
 
+@pytest.mark.exhaustive
 def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -87,6 +87,7 @@ def test_oneshot_in_place_lends_nothing() -> None:
         plan_of(problem("allreduce", 4, in_place=True), "oneshot", direct=True)
 
 
+@pytest.mark.daily(15)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices(op: OpName, algo: str) -> None:
     for n in (2, 5, 8):
@@ -172,6 +173,7 @@ def test_no_track_of_duplex_both_sends_and_receives(op: OpName) -> None:
         assert all(not step.send for step in receives) and any(step.recv for step in receives)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("algo", "n"),
     tiered(product(("ring", "twoshot"), (200, 1000)), product(("ring", "twoshot"), (200,))),

@@ -101,6 +101,7 @@ def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
     )
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("op", "algo", "seeds"),
     [
@@ -117,6 +118,7 @@ def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str, seeds: 
                 assert plays(replace(pushed, ready={}), in_place=in_place, seeds=40) > 0
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=20)
 @given(random_schedule)
 def test_no_order_of_events_spoils_random_schedules(schedule: Schedule) -> None:

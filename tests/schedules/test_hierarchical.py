@@ -72,6 +72,7 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
+@pytest.mark.daily(8)
 @pytest.mark.parametrize(
     ("op", "hosts"),
     tiered(
@@ -265,6 +266,7 @@ def session(plans: list[Plan]) -> Iterator[cpu.CpuSession]:
     found.close()
 
 
+@pytest.mark.exhaustive
 def test_cpu_equals_reference(plans: list[Plan], session: cpu.CpuSession) -> None:
     for seed, plan in enumerate(plans):
         inputs = random_inputs(plan.problem, seed)

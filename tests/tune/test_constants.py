@@ -40,6 +40,7 @@ def planted_cpu(seed: int, noise: float) -> Calibration:
     return found(points, None, start.cores)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("seed", "noise"), [(1, 0.0), (2, 0.05)])
 def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: float) -> None:
     calibration = planted_cpu(seed, noise)
@@ -49,6 +50,7 @@ def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: 
     assert (calibration.points, calibration.checked) == (POINTS, CHECKED)
 
 
+@pytest.mark.exhaustive
 def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     machine = machine_topology("h200x4-vm")
     links = RankLinks(machine, [gpu.id for gpu in machine.gpus])

@@ -150,6 +150,7 @@ def test_a_broken_state_is_said_with_its_field_and_set_aside() -> None:
     assert (stored(GPU).points, all_stored()) == ((), ([], []))
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("name", "op", "size"), [("cuda", "allreduce", 1 << 20),
                                                   ("cpu", "broadcast", 1 << 16)])  # fmt: skip
 def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size: int) -> None:
@@ -250,6 +251,7 @@ def test_over_hosts_today_has_the_channels_that_a_sweep_takes() -> None:
     assert (found.algo, found.channels, found.chunk) == (wanted.algo, wanted.channels, wanted.chunk)
 
 
+@pytest.mark.exhaustive
 def test_candidates_are_each_planned_once_and_say_what_they_set() -> None:
     backend = FAMILY.load("cuda")
     assert not backend.is_peer

@@ -43,6 +43,7 @@ WIRED = [
 ]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("name",),
     tiered(
@@ -161,6 +162,7 @@ def test_formulas_of_textbooks_come_out(hosts: int) -> None:
         assert found == pytest.approx(seconds, rel=0.03), algo
 
 
+@pytest.mark.exhaustive
 def test_hops_are_those_of_the_schedule() -> None:
     assert Far(FLAT, "allreduce", "ring").hops(1024) == (2 * 1023, 2 * 1023)
     found = Prediction(HGX, "allreduce")
@@ -270,6 +272,7 @@ def test_changes_that_are_none_are_refused() -> None:
         changed(HGX, ["gpus=9"])
 
 
+@pytest.mark.exhaustive
 def test_domains_of_72_are_priced_by_narrower_ones() -> None:
     rack = cluster("gb200-nvl72")
     assert (rack.width, rack.hosts, rack.nics) == (72, 18, 72)
