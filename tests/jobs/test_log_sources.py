@@ -314,6 +314,7 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
     "text",
     [
         "step 1 mean error 0.1",
+        "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
         "loss 3.21 error rate 0.12",
         "word error rate 12.3%",
         "errors: 0",
