@@ -92,7 +92,7 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "1 ranks are named, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
+    assert "1 rank named, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
 
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
@@ -314,7 +314,7 @@ def test_groups_of_ranks_have_collectives_of_their_own(tmp_path: Path) -> None:
     split = re.sub(r"Rank +(\d+)", lambda rank: f"{rank[0]} Group {int(rank[1]) % 4:2}", text)
     loaded = load(written(tmp_path, split, "broadcast.txt"))
     assert set(loaded.frame["ranks"]) == {2}
-    assert "8 ranks are named, in groups of 2 (line 12)" in loaded.remarks
+    assert "8 ranks named, in groups of 2 (line 12)" in loaded.remarks
 
 
 def test_rows_that_a_script_keeps_as_comments(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_ranks_of_processes_with_several_gpus(tmp_path: Path) -> None:
     assert set(load(written(tmp_path, several)).frame["ranks"]) == {8}
     loaded = load(written(tmp_path, text.replace('"ranks":8', '"ranks":4')))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "4 ranks are named, but busbw / algbw is that of 8" in loaded.remarks[0]
+    assert "4 ranks named, but busbw / algbw is that of 8" in loaded.remarks[0]
 
 
 def test_what_was_not_checked_and_what_is_wrong(tmp_path: Path) -> None:

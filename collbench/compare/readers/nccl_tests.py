@@ -40,6 +40,7 @@ from collbench.compare.readers.proof import Printed, ProofReading, half_unit, re
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.core.text import counted
 
 TOOL = "nccl-tests"
 IS_DOCUMENT = False
@@ -268,11 +269,11 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
 def _ranks_remarks(run: TableRun, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
     here, known = (run.heading_line,), len(run.hosts) or run.nranks
     if run.hosts and ranks == run.claimed_ranks < known:
-        yield f"{known} ranks are named, in groups of {ranks} ({{at}})", here
+        yield f"{counted(known, 'rank')} named, in groups of {ranks} ({{at}})", here
     elif known and ranks != known:
         yield (
-            f"{known} ranks are named, but busbw / algbw is that of {ranks or 'no number of'}"
-            " ranks ({at})",
+            f"{counted(known, 'rank')} named, but busbw / algbw is that of"
+            f" {counted(ranks, 'rank') if ranks else 'no number of ranks'} ({{at}})",
             here,
         )
     elif ranks and not known:
