@@ -82,12 +82,8 @@ def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
         ]
         return _picture(panels, heading, ending, are_alike=True)
     [(group, here)] = groups.items()
-    titles = (group.title, "")
-    panels = [
-        (title, partial(_one_group, here=here, kind=kind))
-        for title, kind in zip(titles, kinds(here), strict=False)
-    ]
-    return _picture(panels, heading, ending, are_alike=False)
+    panels = [("", partial(_one_group, here=here, kind=kind)) for kind in kinds(here)[:2]]
+    return _picture(panels, heading, ending, are_alike=False, title=group.title)
 
 
 def draw_pairs(pairs: Sequence[CurvePair], heading: str, ending: str) -> bytes:
@@ -98,16 +94,22 @@ def draw_pairs(pairs: Sequence[CurvePair], heading: str, ending: str) -> bytes:
 
 
 def _picture(
-    panels: Sequence[tuple[str, Callable[..., None]]], heading: str, ending: str, *, are_alike: bool
+    panels: Sequence[tuple[str, Callable[..., None]]],
+    heading: str,
+    ending: str,
+    *,
+    are_alike: bool,
+    title: str = "",
 ) -> bytes:
-    """Panels with their titles. are_alike: all have the same axes."""
+    """Panels with their titles. are_alike: all have the same axes. title: of all panels."""
     with _settings():
         figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
         figure.text(0.02, 0.955, textwrap.shorten(heading, 110), fontsize=21, va="center")
+        figure.text(0.02, 0.895, title, fontsize=18, va="center")
         entries: dict[str, Line2D] = {}
-        for axes, (title, drawn) in zip(_axes(figure, len(panels)), panels, strict=True):
+        for axes, (own, drawn) in zip(_axes(figure, len(panels)), panels, strict=True):
             drawn(axes, entries=entries)
-            axes.set_title(textwrap.shorten(title, 36 if len(panels) > 2 else 60), loc="left")
+            axes.set_title(textwrap.shorten(own, 36 if len(panels) > 2 else 60), loc="left")
         if are_alike:
             _label_edges(figure)
         _legend(figure, entries)
