@@ -10,8 +10,6 @@ from collbench.machine.discovery.recording import Recording
 TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
 NO_EXPERIMENT = "modes are for root to change, GPUs of a rank for the launcher: compare after it"
-    "modes are root's to change, and which GPUs a rank sees the launcher's: compare after it"
-)
 EXPLANATION = """
 Three modes of a GPU decide whether ranks can work with it. MIG divides it into parts that have no
 peer access and no NVLinks: a collective over parts goes through the host's memory. The compute mode
