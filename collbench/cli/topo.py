@@ -136,11 +136,12 @@ _TOPO_RULES = (
 
 
 class TopoCommand(StrictCommand):
-    """`topo`, whose --infer is gone."""
+    """`topo`, whose --infer is gone, and with it --budget."""
 
-    gone_options = {  # noqa: RUF012
-        "--infer": "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach"
-    }
+    gone_options = dict.fromkeys(
+        ("--infer", "--budget"),
+        "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach",
+    )
 
 
 @click.command(name="topo", cls=TopoCommand)

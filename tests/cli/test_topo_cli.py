@@ -130,6 +130,7 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--json", "--measure"], "--json and --measure would mix on stdout"),
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
         (["--infer"], "--infer is no option any more"),
+        (["--budget", "3s"], "--budget is no option any more"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
