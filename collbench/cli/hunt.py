@@ -30,7 +30,7 @@ _OPTIONS = (
         help=(
             "Pairs to measure: quick (two rounds, which give every rank two partners), square"
             " (quick, and a square around each pair that looks slow), all. Default: all up to 16"
-            " ranks (of each rail or host, where only they pair), else square."
+            " ranks (of each rail or host, where only they pair) on 8 hosts, else square."
         ),
     ),
     click.option(
@@ -50,7 +50,7 @@ _OPTIONS = (
         default=None,
         help=(
             "Measure each pair alone, or all pairs of a round at once. Default: both up to 16"
-            " ranks, else together."
+            " ranks on 8 hosts, else together."
         ),
     ),
     click.option(

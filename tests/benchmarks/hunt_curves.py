@@ -15,9 +15,10 @@ from itertools import combinations, product
 
 import numpy as np
 
-from collbench.core.pairwise import PairSample, PairWorld, world_of
+from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
 from collbench.doctor.hunt.places import Place
-from collbench.doctor.hunt.rounds import Pair, quick
+from collbench.doctor.hunt.rounds import Pair, Round, quick
+from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
 
 HOSTS = (4, 8, 16, 64)
@@ -138,6 +139,7 @@ def main(draws: int) -> None:
     _one_slow_host(draws)
     _two_quick_rounds(draws)
     _scenarios(draws)
+    _rounds()
 
 
 def _one_slow_host(draws: int) -> None:
@@ -168,6 +170,33 @@ def _scenarios(draws: int) -> None:
             one = tally((analyse(samples, ranks), places) for ranks, samples in cases)
             shown = f"{one.recall:.0%} ({one.false:.0%}), {one.unknown:.0%} unknown"
             print(f"{hosts} hosts, {name} by 30 %: {shown}")
+
+
+def _rounds() -> None:
+    """What the search of the command measures, by itself, until it says which hosts are slow."""
+    print("\n| hosts | slow by 20 % | rounds | exchanges of pairs | answer |")
+    print("| ---: | ---: | ---: | ---: | --- |")
+    for hosts, slow in product((4, 8, 16, 64, 256, 1024), (0, 1)):
+        _search(hosts, [hosts // 3] * slow)
+    _search(232, [3, 50, 99, 150, 200])
+
+
+def _search(hosts: int, slow: Sequence[int]) -> None:
+    rng, factor, turns = np.random.default_rng(hosts), slow_hosts(slow, 0.2), list[Round]()
+
+    def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
+        if mode == "together":
+            turns.append(turn)
+        for a, b in (way for pair in turn for way in (pair, pair[::-1])):
+            gbs = BEST_GBS * factor(a, b) * math.exp(rng.normal(0, 0.03))
+            yield PairSample(a=a, b=b, gbs=gbs, mode=mode)
+
+    ranks = world_of([f"n{host}" for host in range(hosts)])
+    search = Search(ranks, measure, lambda: 0.0, 1.0)
+    named = {one.place for one in search.run().verdicts if one.is_certain}
+    answer = "right" if named == {Place("host", (host,)) for host in slow} else "wrong"
+    count = len(set(turns))
+    print(f"| {hosts} | {len(slow)} | {count} | {len(search.samples) // 2} | {answer} |")
 
 
 if __name__ == "__main__":

@@ -287,9 +287,11 @@ class Cluster:
     def __init__(self, ranks: PairWorld, slow: Sequence[tuple[Place, float]]) -> None:
         self.ranks, self.slow, self.rng = ranks, slow, np.random.default_rng(11)
         self.seconds = 0.0
+        self.turns = list[Round]()
 
     def measure(self, turn: Round, mode: Mode) -> Iterator[PairSample]:
         self.seconds += 1.0
+        self.turns.append(turn)
         ends = np.array([way for a, b in turn for way in ((a, b), (b, a))])
         table = Table(ends[:, 0], ends[:, 1], self.rng.normal(0, 0.03, len(ends)))
         for place, factor in self.slow:
@@ -320,6 +322,27 @@ def test_squares_follow_two_quick_rounds_of_many_hosts(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
+    ("hosts", "slow", "most"),
+    [
+        (16, (5,), 6),
+        (64, (), 6),
+        (256, (85,), 8),
+        (1024, (341,), 8),
+        (232, (3, 50, 99, 150, 200), 7),
+    ],
+)
+def test_few_rounds_find_the_slow_among_many(hosts: int, slow: tuple[int, ...], most: int) -> None:
+    """Five bad of 232 is what NVIDIA's cluster readiness engine needs seven rounds for by its own
+    estimate.
+    """
+    places = [Place("host", (host,)) for host in slow]
+    cluster = Cluster(world(hosts), [(place, 1.25) for place in places])
+    _, analysis = cluster.search()
+    assert {one.place for one in analysis.verdicts if one.is_certain} == set(places)
+    assert len(set(cluster.turns)) <= most
+
+
+@pytest.mark.parametrize(
     ("where", "rails", "place"),
     [
         ("network", False, Place("host", (2,), "out")),
@@ -343,7 +366,7 @@ def test_only_pairs_that_are_asked_for_are_measured(
 
 
 def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
-    cluster = Cluster(world(16), [])
+    cluster = Cluster(world(4, 4), [])
     search = Search(cluster.ranks, cluster.measure, lambda: cluster.seconds, 20.0)
     search.run()
     # 15 seconds of single pairs, of the first round and of the second one

@@ -10,7 +10,9 @@ from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld, Where
 from collbench.doctor.hunt.rounds import Pair, Round, groups, packed, planned, squares
 from collbench.doctor.hunt.verdicts import Analysis, analyse, ends_of, ranks_of
 
-SMALL = 16  # ranks, of a group up to which all pairs are measured, of all in both modes
+# Up to so many ranks of a group all pairs are measured, and up to so many in all in both modes;
+# of more hosts than these they would take too many rounds.
+SMALL, FEW_HOSTS = 16, 8
 _REPEATS = 3
 _REPEATS_OF_FEW = ((3, 10), (8, 5))  # up to so many ranks, whose few pairs need more to tell
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
@@ -44,9 +46,9 @@ class Search:
     def run(self) -> Analysis:
         """Measure and judge. However it ends, samples has what was measured until then."""
         sizes = [len(ranks) for ranks in groups(self.world, rails=self.rails, where=self.where)]
-        n, is_few = sum(sizes), max(sizes, default=0) <= SMALL
-        choice = self.choice or ("all" if is_few else "square")
-        self.modes = self.modes or (MODES if n <= SMALL else ("together",))
+        n, most = sum(sizes), SMALL if len(self.world.host_names) <= FEW_HOSTS else 0
+        choice = self.choice or ("all" if max(sizes, default=0) <= most else "square")
+        self.modes = self.modes or (MODES if n <= most else ("together",))
         turns = self.planned(choice)
         few = (of for most, of in _REPEATS_OF_FEW if n <= most)
         for _ in range(next(few, _REPEATS)):
