@@ -8,6 +8,7 @@ needs a launcher runs as a subprocess with a time limit.
 import atexit
 import gc
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -15,6 +16,8 @@ from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.tiers import pairwise_of
 
 settings.register_profile(
     "ci",
@@ -53,17 +56,39 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-case",
+        action="store_true",
+        help="not only cases that have every pair of values of an exhaustive test's parameters",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests with the marker daily the first cases alone stay in the quick tier."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests with the marker daily the first cases alone stay in the quick tier. Of those in the
+    exhaustive tier with three parameters or more every pair of values is tried.
+    """
     cases: Counter[str] = Counter()
+    by_test: dict[str, dict[tuple[str, ...], pytest.Item]] = {}
     for item in items:
-        mark = item.get_closest_marker("daily")
+        mark, test = item.get_closest_marker("daily"), item.nodeid.partition("[")[0]
         if mark is not None and item.get_closest_marker("exhaustive") is None:
-            test = item.nodeid.partition("[")[0]
             cases[test] += 1
             if cases[test] > mark.args[0]:
                 item.add_marker("exhaustive")
+        if isinstance(item, pytest.Function) and item.get_closest_marker("exhaustive") is not None:
+            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            if len(values) > 2:
+                words = tuple(re.sub(r" at 0x\w+", "", repr(value)) for value in values)
+                by_test.setdefault(test, {})[words] = item
+    if config.option.every_case or "not exhaustive" in config.option.markexpr:
+        return
+    rows = [(by_case, set(pairwise_of(by_case))) for by_case in by_test.values()]
+    spared = [one[words] for one, chosen in rows for words in one if words not in chosen]
+    config.hook.pytest_deselected(items=spared)
+    left = set(spared)
+    items[:] = [item for item in items if item not in left]
 
 
 def pytest_collection_finish() -> None:
