@@ -59,6 +59,13 @@ def lines_of(folder: Path) -> tuple[str, ...]:
 
 
 @cache
+def nodes(file: Path) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """All imports and calls in a file."""
+    found = ast.walk(ast.parse(file.read_text()))
+    return tuple(one for one in found if isinstance(one, ast.Import | ast.ImportFrom | ast.Call))
+
+
+@cache
 def arrows() -> frozenset[tuple[str, str]]:
     """Which room imports from which other room."""
     return frozenset(_arrows())
@@ -67,7 +74,7 @@ def arrows() -> frozenset[tuple[str, str]]:
 def _arrows() -> Iterator[tuple[str, str]]:
     for file in PACKAGE.glob("*/**/*.py"):
         room = file.relative_to(PACKAGE).parts[0]
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("collbench."):
                 assert node.module is not None
                 other = node.module.split(".")[1]

@@ -11,7 +11,7 @@ import pytest
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.core.peers import PEERS
-from tests.numbers import MARGIN, NUMBERS, Number
+from tests.numbers import MARGIN, NUMBERS, Number, nodes
 
 PACKAGE = Path(__file__).parent.parent / "collbench"
 # Every package stands on a floor. A module imports from its own package and from floors below its
@@ -50,7 +50,7 @@ def imports(file: Path) -> tuple[str, ...]:
 
 
 def _imports(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -100,11 +100,9 @@ def test_private_modules_are_imported_by_their_own_package() -> None:
 def test_text_is_printed_in_one_place() -> None:
     """So that what a terminal would obey is spelled out everywhere."""
     for file in FILES:
-        names = {
-            ast.unparse(node.func)
-            for node in ast.walk(ast.parse(file.read_text()))
-            if isinstance(node, ast.Call)
-        }
+        calls = (node.func for node in nodes(file) if isinstance(node, ast.Call))
+        simple = [one for one in calls if isinstance(one, ast.Name | ast.Attribute)]
+        names = {ast.unparse(one) for one in simple}
         # the watchdog's are a rank's last words, the arm's its answers to who started it
         if name_of(file) not in (
             "collbench.core.screen",
