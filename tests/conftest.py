@@ -17,7 +17,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.tiers import pairwise_of
+from tests.support.tiers import in_turns, pairwise_of
 
 settings.register_profile(
     "ci",
@@ -60,14 +60,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case",
         action="store_true",
-        help="not only cases that have every pair of values of an exhaustive test's parameters",
+        help="also the cases of exhaustive tests whose pairs of values others have",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests with the marker daily the first cases alone stay in the quick tier. Of those in the
-    exhaustive tier with three parameters or more every pair of values is tried.
+    exhaustive tier every pair of values of three parameters or more is tried, and each kernel on
+    two architectures.
     """
     cases: Counter[str] = Counter()
     by_test: dict[str, dict[tuple[str, ...], pytest.Item]] = {}
@@ -78,13 +79,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if cases[test] > mark.args[0]:
                 item.add_marker("exhaustive")
         if isinstance(item, pytest.Function) and item.get_closest_marker("exhaustive") is not None:
-            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-            if len(values) > 2:
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            values = params.values()
+            if len(values) > 2 or (len(values) == 2 and "arch" in params):
                 words = tuple(re.sub(r" at 0x\w+", "", repr(value)) for value in values)
                 by_test.setdefault(test, {})[words] = item
     if config.option.every_case or "not exhaustive" in config.option.markexpr:
         return
-    rows = [(by_case, set(pairwise_of(by_case))) for by_case in by_test.values()]
+    rows = [
+        (by_case, set((in_turns if len(next(iter(by_case))) == 2 else pairwise_of)(by_case)))
+        for by_case in by_test.values()
+    ]
     spared = [one[words] for one, chosen in rows for words in one if words not in chosen]
     config.hook.pytest_deselected(items=spared)
     left = set(spared)

@@ -22,7 +22,7 @@ from tests.support.runs import environment
 HOSTS, END_S = 4, 150.0
 SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
 COLLBENCH = (sys.executable, "-m", "collbench")
-SWEEP = split("sweep --op allreduce --backend cpu --algo ring --hot -b 64K -e 128K -i 2K --iters 20")
+SWEEP = split("sweep --op allreduce --backend cpu --algo ring --hot -b 64K -e 128K -i 2K -n 20")
 
 
 def on_host(command: str) -> Callable[[Cluster, int], None]:

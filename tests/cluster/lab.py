@@ -225,7 +225,9 @@ def _make(
         )
         called = _name(0) if has_one_name else name
         memory = "mount -t tmpfs -o size=2g none /dev/shm"
-        command = f"hostname {called}; {memory}; slurmd -D -N {name} & wait; while sleep 1; do :; done"
+        command = (
+            f"hostname {called}; {memory}; slurmd -D -N {name} & wait; while sleep 1; do :; done"
+        )
         enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--ipc", "--mount"]
         enter += ["--pid", "--fork", "--kill-child", "--mount-proc"]
         daemons.append(subprocess.Popen([*enter, "sh", "-c", command]))

@@ -14,6 +14,7 @@ from shlex import split
 import pytest
 
 from collbench.core.record import read
+from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, tried
 from tests.cluster.lab import Cluster, cluster, missing
 from tests.support.runs import ROOT, environment, library, mpirun, needs_mpi
 
@@ -25,10 +26,7 @@ pytestmark = [
 ]
 
 LAUNCHERS = ("srun", "mpirun")
-SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
-COLLBENCH = (sys.executable, "-m", "collbench")
 SHORT = split("sweep --op allreduce --backend cpu --algo ring --sizes 1K --repeats 1 --iters 2")
-LONG = split("sweep --op allreduce --backend cpu --algo ring --hot -b 1M -e 2M -i 8K --iters 20")
 NAMES = ["h1", "h2", "h3", "h4"]
 # options of ssh, a host, and the words of a command
 SSH = """#!/bin/sh
@@ -99,19 +97,15 @@ def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path, launcher: str) -> 
     assert not re.search(r"SLOW +host h[124]", done.stdout)
 
 
-def test_a_killed_rank_ends_the_run(lab: Cluster, tmp_path: Path) -> None:
-    csv = tmp_path / "rows.csv"
-    words = [*SRUN, *COLLBENCH, *LONG, "--csv", str(csv)]
-    with lab.start(words, environment_of(tmp_path)) as run:
-        deadline = time.monotonic() + 120
-        while not csv.exists() or csv.read_text().count("\n") < 3:
-            assert run.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        lab.run("pkill", "-KILL", "-o", "-f", "collbench sweep", host=1)
-        _, err = run.communicate(timeout=120)
-    assert run.returncode, err
-    assert len(read(csv)) >= 2
-    assert not lab.left()
+@pytest.mark.parametrize(("number", "fault"), enumerate((*MEANWHILE, *BEFORE)))
+def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
+    tmp_path: Path, number: int, fault: str
+) -> None:
+    """It is named, rows are kept, and nothing is left on any host."""
+    found = tried(fault, number % HOSTS, tmp_path)
+    assert found.code == 0 or found.is_named, found.words
+    assert found.rows >= (2 if fault in MEANWHILE else 1), found.words
+    assert not found.left
 
 
 def test_hosts_of_one_name_are_several(tmp_path: Path) -> None:

@@ -49,6 +49,22 @@ def pairwise_of(rows: Iterable[Row]) -> list[Row]:
     return chosen
 
 
+def in_turns(rows: Iterable[Row]) -> list[Row]:
+    """Rows of two values: each first one with two of its second ones, which take turns.
+
+    >>> in_turns([(kind, arch) for kind in "abc" for arch in (70, 80, 90, 100)])
+    [('a', 70), ('a', 90), ('b', 80), ('b', 100), ('c', 90), ('c', 70)]
+    """
+    of_first: dict[object, list[Row]] = {}
+    for row in rows:
+        of_first.setdefault(row[0], []).append(row)
+    return [
+        same[(number + step) % len(same)]
+        for number, same in enumerate(of_first.values())
+        for step in {0, len(same) // 2}
+    ]
+
+
 def drawn(values: Sequence[int], *about: object) -> int:
     """One of the values, drawn by a generator that is seeded with what the draw is about.
 
