@@ -82,7 +82,7 @@ def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray], plan: Pla
             assert ours[rank].tobytes() == theirs[rank].tobytes(), f"rank {rank} of {plan.problem}"
 
 
-@pytest.mark.daily(15)
+@pytest.mark.daily(6)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 @pytest.mark.parametrize(
     "has_all", tiered([(False,), (True,)], [(False,)]), ids=["another protocol each", "all"]

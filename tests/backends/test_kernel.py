@@ -83,7 +83,7 @@ def swept(folder: Path, text: str, *options: str, more: str = "") -> tuple[int, 
 # Good kernels
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
     tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
@@ -174,6 +174,7 @@ BAD = [
 ]
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize(("body", "code", "said"), BAD)
 def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said: str) -> None:
     found, rows = swept(tmp_path, kernel(body), "--timeout", "1")
@@ -189,6 +190,7 @@ def test_a_file_beside_the_kernel_s_own_is_named(tmp_path: Path) -> None:
     assert rows[-1].reason == "beside.py, line 2: NotImplementedError: too large"
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("who", ["True", "is_last", "not is_last"])
 @pytest.mark.parametrize("where", ["", "REDUCE\n"])
 def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: str) -> None:

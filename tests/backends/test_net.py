@@ -182,7 +182,7 @@ def run(
     return world, faults
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "direct"),
     tiered(
@@ -200,6 +200,7 @@ def test_every_algorithm_over_messages(op: str, direct: str) -> None:
         assert not any(world.mail.values())
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("slots", "slices", "channels"), [(2, 1, 1), (4, 2, 3), (5, 3, 1)])
 def test_knobs(slots: int, slices: int, channels: int) -> None:
     knobs = {"slots": slots, "slices": slices, "channels": channels, "chunk": 1536}

@@ -185,7 +185,7 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
 SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("found", "proto", "pairs"),
     tiered(
@@ -438,6 +438,7 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
     rank.close()
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("chunk_bytes", "taken", "threads"),
     [(64, [], []), (TAKEN_FROM, [0, 2], []), (RECEIVED_FROM, [0, 2], [0, 2])],

@@ -108,7 +108,7 @@ def test_no_two_sets_hold_the_same() -> None:
 # CPUs and the reference
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hot", [False, True])
 def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> None:
     plans = [
@@ -312,7 +312,7 @@ MODES: list[tuple[LaunchMode, bool, bool]] = [
 ]
 
 
-@pytest.mark.daily(4)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("op", "place", "mode", "isolated", "is_outside"),
     tiered(

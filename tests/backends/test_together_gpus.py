@@ -72,6 +72,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("number", range(len(GROUPS)))
 def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, knobs = GROUPS[number]

@@ -28,6 +28,7 @@ def test_every_file_with_ceilings_is_held_to_them() -> None:
     assert with_ceilings == {*RECORDED}
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
 def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
     file: Path, monkeypatch: pytest.MonkeyPatch

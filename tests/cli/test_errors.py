@@ -233,6 +233,7 @@ def test_values_are_read_in_any_case(capfd: Capture, args: list[str]) -> None:
     assert runs[0] == runs[1]
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("alias", ALIASES)
 def test_aliases_of_types_are_read_in_any_case(capfd: Capture, alias: str) -> None:
     assert run([*MODEL, "--dtype", alias.upper(), "--dry-run"]) == 0

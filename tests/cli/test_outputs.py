@@ -109,6 +109,7 @@ def test_every_file_option_says_whether_it_writes() -> None:
                 assert isinstance(param.type, OutputFile) == writes, (name, param.opts)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("command", "option"), sorted(WRITES), ids="".join)
 def test_the_file_of_another_program_stays(
     command: str, option: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -121,6 +122,7 @@ def test_the_file_of_another_program_stays(
         assert file.name in capsys.readouterr().err
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize(("command", "option"), QUICK, ids="".join)
 def test_its_own_file_is_written_again(command: str, option: str, folder: Path) -> None:
     file = folder / plot_name(option)

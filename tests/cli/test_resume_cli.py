@@ -71,6 +71,7 @@ def test_resume_with_nothing_left_is_fine(
     assert len(read(file)) == len({row.key for row in read(file)})
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     "more", [["--backend", "model"], ["--backend", "cpu", "--hot", "-n", "1", "-m", "2"]]
 )

@@ -75,6 +75,7 @@ def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> Non
                 shown(name, *(needed if option != "--machine" else []), f"{option}={value}")
 
 
+@pytest.mark.exhaustive
 def test_names_of_files(shown: Shown) -> None:
     """Also with bytes that are no text."""
     for name in (f"a{NASTY}", "no\udcfftext"):
@@ -128,6 +129,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
     assert file.read_bytes() == NASTY.encode()
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("file", sorted(DATA.glob("*.txt")), ids=lambda file: str(file.name))
 def test_results_of_other_tools(shown: Shown, file: Path) -> None:
     for text in nasty_texts(file.read_text(), 12):
@@ -143,7 +145,7 @@ def nasty_texts(text: str, count: int) -> Iterator[str]:
         yield text[:place] + NASTY.replace("\r", "").replace("\x0b", "") + text[place:]
 
 
-@pytest.mark.daily(5)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: str(file.name))
 def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
     """XML keeps out most of it; what it lets through is put into the values of some names."""

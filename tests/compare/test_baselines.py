@@ -189,6 +189,7 @@ def published(tmp_path: Path, name: str, **values: Any) -> Path:
     return file
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     ("device", "ranks", "nearest"),
     [
@@ -305,6 +306,7 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "normal" not in told
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     ("column", "value", "ops", "said"),
     [

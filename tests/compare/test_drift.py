@@ -45,7 +45,7 @@ def test_a_comparison_of_noise_alone_is_no_regression(sweeps: list[pd.DataFrame]
     assert codes([one.reset_index(drop=True) for one in alone][:4], 1) == [5, 5, 5]
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "bases", tiered([(bases,) for bases in BASES], [(1,), (8,)]), ids=lambda bases: f"{bases} bases"
 )

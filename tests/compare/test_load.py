@@ -204,7 +204,7 @@ MANY = (
 )
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("line", tiered([(one,) for one in MANY], [(one,) for one in MANY[::2]]))
 def test_two_megabytes_of_one_thing_are_refused(line: bytes, tmp_path: Path) -> None:
     file = written(

@@ -46,6 +46,7 @@ def counted(text: str) -> dict[str, int]:
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FILES)
 def test_all_forms_of_a_comparison_agree(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -77,6 +78,7 @@ def test_all_forms_of_a_comparison_agree(
     assert (code == 1) == (FASTER[name] > 1.05)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FILES)
 def test_summary_and_page_count_the_same(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

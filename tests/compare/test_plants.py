@@ -68,7 +68,7 @@ def test_rows_that_are_noise_are_no_evidence(frames: dict[str, pd.DataFrame]) ->
         assert len(gate.unjudged) == is_slow.sum()
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file", FILES)
 def test_a_change_of_everything_is_one_group(frames: dict[str, pd.DataFrame], file: str) -> None:
     """Rows of noise, which are no evidence, do not stand for what did not change."""

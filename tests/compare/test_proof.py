@@ -16,6 +16,7 @@ from tests.support.tiers import tiered
 KINDS = [(version, op) for version in VERSIONS for op in version.ops]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("version", "op"),
     tiered(KINDS, KINDS[::3]),
@@ -129,6 +130,7 @@ def test_no_check_is_said_whatever_the_column_holds(tmp_path: Path) -> None:
     assert any(text.startswith("no result was checked") for text in loaded.remarks)
 
 
+@pytest.mark.daily(28)
 @pytest.mark.parametrize(
     ("version", "op"), KINDS, ids=[f"{version.name}-{op}" for version, op in KINDS]
 )

@@ -59,7 +59,7 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
-@pytest.mark.daily(8)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("op", "algo", "direct"),
     tiered(
@@ -102,6 +102,7 @@ def test_schedules_that_nobody_registered(
             CopyGpus(plan, monkeypatch, seed).run(Run(0), Run(1), Run(0))
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     ("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)]
 )

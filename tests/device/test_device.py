@@ -141,7 +141,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         assert_right(plan, number)
 
 
-@pytest.mark.daily(8)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Several slices, sizes that are no multiple of a chunk, and every pair of a number of ranks, a
@@ -154,7 +154,7 @@ def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
         )
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "algo"), {algo: (op, algo) for op, algo in reversed(PAIRS)}.values()
 )
@@ -171,6 +171,7 @@ def test_programs_are_right_in_all_variants(op: OpName, algo: str, n: int) -> No
     assert_variants_right(op, algo, n, variants(op, n))
 
 
+@pytest.mark.daily(6)
 @OPS_AND_MODES
 def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
     """Chunks of more tiles than warps, cut into uneven slices."""
@@ -183,7 +184,7 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         assert_right(plan_for(replace(what, block_count=count), schedule, mode, **knobs), number)
 
 
-@pytest.mark.daily(6)
+@pytest.mark.daily(2)
 @OPS_AND_MODES
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
     """More launches of one message than a FIFO has slots: a rank that could end early must not
@@ -210,7 +211,7 @@ HOST_MODES = (
 )
 
 
-@pytest.mark.daily(14)
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     ("op", "algo", "mode"),
     tiered(
@@ -259,7 +260,7 @@ def test_fifos_of_one_slot(mode: Mode) -> None:
         assert_right(plan_for(what, schedule, mode, slots=1, slices=1), 1)
 
 
-@pytest.mark.daily(6)
+@pytest.mark.daily(2)
 @OPS_AND_MODES
 def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
     """Consecutive launches of other sizes than the plan's."""
@@ -275,7 +276,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
         )
 
 
-@pytest.mark.daily(4)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "n"),
     tiered(
@@ -289,6 +290,7 @@ def test_automatic_choices_are_right(op: OpName, n: int) -> None:
         assert_right(resolve(case).plan, number)
 
 
+@pytest.mark.exhaustive
 @given(
     random_schedule,
     st.sampled_from(MODES),
@@ -418,6 +420,7 @@ def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
     assert found[-1][1] <= total
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("op", OPS)
 def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
     for n in (2, 4, 8):

@@ -113,7 +113,7 @@ DAILY_TYPES = [
 ]
 
 
-@pytest.mark.daily(5)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("proto", "dtype", "redop", "arch"),
     tiered(
@@ -136,7 +136,7 @@ def test_types_and_reductions_compile(
     compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 
-@pytest.mark.daily(8)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("shape", "arch"),
     tiered(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),

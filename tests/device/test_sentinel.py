@@ -49,7 +49,7 @@ def plan_for(op: OpName, algo: str, n: int, count: int, dtype: DtypeName = "floa
     return plan_of(what, registered(op, algo, world_of(algo, n, root)))
 
 
-@pytest.mark.daily(6)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
 def test_launches_that_run_ahead_are_right(op: OpName, algo: str) -> None:
     """Chunks of many lines, and so few elements that messages and channels are empty."""

@@ -65,7 +65,7 @@ def drawn_problem(op: OpName, n: int, seed: int, *, in_place: bool = False) -> P
     )
 
 
-@pytest.mark.daily(5)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Every pair in every mode, on 2 to 5 ranks by turns, in place and out of place."""
@@ -114,6 +114,7 @@ def test_any_counts_on_any_layout(
     assert_right(plan, seed)
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("op", UNEVEN_OPS)
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
@@ -138,6 +139,7 @@ def test_credits_stay_where_a_block_may_be_empty() -> None:
         assert_right(plan, 1, *[Run(0)] * 9)
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_aligned_blocks_are_moved_by_whole_vectors(op: OpName, algo: str) -> None:
     """Where all blocks are multiples of 16 bytes, zeros among them."""
@@ -151,6 +153,7 @@ def test_aligned_blocks_are_moved_by_whole_vectors(op: OpName, algo: str) -> Non
     assert dict(kernel_source(plan_for(odd, algo, MODES[0]), 0).macros)["ALIGNED"] == "0"
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(
     ("op", "algo", "direct"), [(*pair, bool(k % 2)) for k, pair in enumerate(UNEVEN_PAIRS)]
 )
@@ -165,6 +168,7 @@ def test_copy_engines_are_right_in_any_order(
             CopyGpus(plan, monkeypatch, number).run(Run(0), Run(1), Run(0))
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(
     ("op", "algo", "number"), [(*pair, k) for k, pair in enumerate(UNEVEN_PAIRS)]
 )
@@ -183,6 +187,7 @@ def test_messages_of_mpi_carry_unequal_blocks(op: OpName, algo: str, number: int
 # The tables
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_tables_name_the_memory_that_the_interpreters_use(op: OpName, algo: str) -> None:
     """Every operand of a kernel's steps in a user buffer is one of the rank's actions, or a peer's

@@ -71,6 +71,7 @@ def test_command_lines_parse(page: Path) -> None:
         parse(line)
 
 
+@pytest.mark.daily(9)
 @pytest.mark.parametrize("page", PAGES_THAT_RUN)
 def test_commands_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text()

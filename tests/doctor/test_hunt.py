@@ -383,6 +383,7 @@ def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
     assert found.false <= 0.01
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("hosts", [4, 8])
 @pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])
 def test_where_nothing_is_slow_nothing_is_named(hosts: int, noise: float) -> None:

@@ -188,6 +188,7 @@ def test_an_unwritable_standard_output(tmp_path: Path) -> None:
         assert "No space left on device" in run.errors()[0]
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path) -> None:
     command = sweep(
         *SHORT, "--sizes", "1K,2K,3K,4K,5K,6K,7K,8K", "--csv", str(tmp_path / "rows.csv")

@@ -36,6 +36,7 @@ watchdog.end_all(Comm(), 4, "{WORDS}")
 """
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("late_s", "limits", "change", "code"),
     [

@@ -163,6 +163,7 @@ def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
         formats.read(file)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -59,6 +59,7 @@ def wires_of(topology: Topology) -> Counter[tuple[int, int]]:
     return found
 
 
+@pytest.mark.daily(7)
 @pytest.mark.parametrize("name", WIRED)
 def test_orders_are_permutations_and_always_the_same(name: str) -> None:
     topology = machine_topology(name)

@@ -91,6 +91,7 @@ def replace_nodes(topology: Topology, *kinds: str) -> Topology:
     return without(topology, lambda node: node.kind in kinds)
 
 
+@pytest.mark.daily(7)
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_the_matrix_fits_and_says_the_same_at_every_width(

@@ -314,7 +314,7 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         assert ", expected " in row.reason
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("defect", "more"),
     tiered(

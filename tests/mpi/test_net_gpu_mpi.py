@@ -86,7 +86,7 @@ def test_large_messages_are_taken_or_received_by_threads(
     assert code == 0
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_launches_that_are_timed_alone(proto: str) -> None:
     code, said = ranks(2, "allreduce", "ring", proto, "isolated", "none")

@@ -68,6 +68,7 @@ def test_valid_schedules_are_accepted_and_right(count: int) -> None:
     assert [(told(found), found.refused) for found in judged if found.is_bad or found.refused] == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", tiered([(56,), (SOME // 2,)], [(56,)]))
 def test_broken_actions_show_on_the_reference(count: int) -> None:
     unnoticed = {

@@ -217,6 +217,7 @@ def test_both_ends_count_the_same_slices(plan: Plan) -> None:
     assert freed == slices
 
 
+@pytest.mark.exhaustive
 @given(PLANS)
 def test_the_reference_is_right(plan: Plan) -> None:
     assert_right(plan)

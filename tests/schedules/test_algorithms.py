@@ -29,6 +29,7 @@ RANKS = [*range(2, 18), 32, 64]
 LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 
 
+@pytest.mark.daily(35)
 @pytest.mark.parametrize(
     ("op", "algo", "n"),
     [
@@ -66,6 +67,7 @@ def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: in
             assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
 
 
+@pytest.mark.daily(24)
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:

@@ -69,6 +69,7 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
             check(replace(pushed, ready={}), slots=8, in_place=in_place)
 
 
+@pytest.mark.daily(15)
 @pytest.mark.parametrize("n", tiered([(2,), (3,), (4,), (5,), (8,)], [(2,), (5,)]))
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
@@ -80,12 +81,14 @@ def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
             assert bool(found.ready) == (op not in DEPENDENT)
 
 
+@pytest.mark.daily(12)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices_and_loops(op: OpName, algo: str) -> None:
     pushed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
     check(pushed, slots=8, slices=3, loops=3, launches=3)
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=30)
 @given(random_schedule)
 def test_random_schedules(schedule: Schedule) -> None:

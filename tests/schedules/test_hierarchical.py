@@ -72,7 +72,7 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
-@pytest.mark.daily(8)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     ("op", "hosts"),
     tiered(
@@ -128,6 +128,7 @@ def test_between_hosts_goes_what_the_definition_demands_in_equal_parts(hosts: Ho
         assert (hosts[root] in entered) == (op != "broadcast")
 
 
+@pytest.mark.daily(18)
 @pytest.mark.parametrize("hosts", [*EQUAL, *UNEQUAL], ids=str)
 @pytest.mark.parametrize("op", SERVED)
 def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None:
@@ -143,6 +144,7 @@ def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None
 JOINED = list(product(["tree", "chain"], ["allreduce", "broadcast", "reduce"], [*EQUAL, *UNEQUAL]))
 
 
+@pytest.mark.daily(16)
 @pytest.mark.parametrize(("algo", "op", "hosts"), tiered(JOINED, JOINED[::2]), ids=str)
 def test_trees_join_hosts_by_one_link_fewer_than_there_are(
     algo: str, hosts: Hosts, op: OpName

@@ -40,7 +40,7 @@ def planted_cpu(seed: int, noise: float) -> Calibration:
     return found(points, None, start.cores)
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("seed", "noise"), [(1, 0.0), (2, 0.05)])
 def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: float) -> None:
     calibration = planted_cpu(seed, noise)
@@ -71,6 +71,7 @@ def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     assert half < 0.08 and most < 0.25 and half < calibration.before[0] / 2
 
 
+@pytest.mark.exhaustive
 def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> None:
     calibration = planted_cpu(2, 0.05)
     file = tmp_path / "mine.toml"

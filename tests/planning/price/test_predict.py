@@ -98,6 +98,7 @@ def far_and_played(
     return found
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "algo"),
     tiered(

@@ -263,6 +263,7 @@ def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
     assert price(far, machine, gpu_costs()) > price(near, machine, gpu_costs())
 
 
+@pytest.mark.daily(12)
 @pytest.mark.parametrize(
     ("op", "algo", "n"),
     tiered(
