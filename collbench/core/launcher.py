@@ -211,7 +211,9 @@ def load_mpi(started: Launcher | None) -> MpiModule:
     if not MPI.Is_initialized():
         with default_signals():
             MPI.Init_thread(level)
-    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # to be raised; or else MPI ends the process
+    # to be raised; or else MPI ends the process, by SELF for errors that are of no communicator
+    for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
     size = MPI.COMM_WORLD.Get_size()
     if started is not None and size != started.size:
         leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind

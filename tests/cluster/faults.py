@@ -63,7 +63,7 @@ BEFORE = {
 
 class Outcome(NamedTuple):
     """How a sweep ended: its exit code, seconds since the fault, complete rows, whether our
-    error names the host or its rank, what it left behind, and its words.
+    error or Slurm's names the host or its rank, what it left behind, and its words.
     """
 
     code: int | None
@@ -98,7 +98,7 @@ def tried(fault: str, host: int, folder: Path) -> Outcome:
         seconds, rows = time.monotonic() - start, 0
         with suppress(CollbenchError, OSError):
             rows = len(read(csv))
-        errors = " ".join(line for line in said.splitlines() if line.startswith("Error"))
+        errors = " ".join(re.findall(r"^(?:Error|srun: error: Node failure).*", said, re.MULTILINE))
         is_named = re.search(rf"\bh{host + 1}\b|\brank {host}\b", errors) is not None
         return Outcome(run.returncode, seconds, rows, is_named, lab.left(), said)
 
