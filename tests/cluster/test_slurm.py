@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import split
+from shlex import join, split
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path, launcher: str) -> 
     assert not re.search(r"SLOW +host h[124]", done.stdout)
 
 
-@pytest.mark.parametrize(("number", "fault"), enumerate((*MEANWHILE, *BEFORE)))
+@pytest.mark.parametrize(("number", "fault"), list(enumerate((*MEANWHILE, *BEFORE))))
 def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     tmp_path: Path, number: int, fault: str
 ) -> None:
@@ -106,6 +106,36 @@ def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     assert found.code == 0 or found.is_named, found.words
     assert found.rows >= (2 if fault in MEANWHILE else 1), found.words
     assert not found.left
+
+
+@pytest.mark.parametrize(
+    ("start", "command", "says"),
+    [
+        (["salloc", *SRUN[2:], "srun", "--overcommit"], SHORT, "4 ranks on 4 hosts"),
+        (["sbatch", "--wait", "-o", "said", *SRUN[2:], "--wrap"], SHORT, "4 ranks on 4 hosts"),
+        (SRUN, ["doctor"], "checks looked"),
+        (SRUN, split("tune --op allreduce --backend cpu --sizes 64K --budget 60"), "1 point"),
+    ],
+)
+def test_commands_and_ways_to_start_end_in_order(
+    lab: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: list[str],
+    command: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*COLLBENCH, *command]
+    if start[-1] == "--wrap":
+        words = [f"srun --overcommit {join(words)}"]
+    done = lab.run(*start, *words, env=environment_of(tmp_path), timeout_s=300)
+    said = done.stdout + done.stderr
+    if Path("said").exists():
+        said += Path("said").read_text()
+    assert done.returncode == 0, said
+    assert says in said
+    assert not lab.left()
 
 
 def test_hosts_of_one_name_are_several(tmp_path: Path) -> None:
