@@ -55,17 +55,22 @@ def _hosts(seen: Seen, every: int) -> str:
 
 
 def _earlier(report: LogReport, place: LogPlace, name: str) -> str:
-    """Of which error before it something may be a consequence; an end also of a time-out."""
-    known = [
-        one.seen
-        for one in report.warnings.values()
-        if not one.is_info
-        and (not is_bare(one) or (name in _ENDS and getattr(_known(one), "name", "") not in _ENDS))
-    ]
-    unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
-    firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
-    before = min((one for one in firsts if one.file == place.file and one < place), default=None)
-    return f" It stands behind the error of {before}, and may follow from it." if before else ""
+    """Of which error before it something may be a consequence: of one that says what failed, or
+    else of one that nobody knows; an end also of a time-out.
+    """
+    causes, rest = list(report.xids.values()), []
+    for one in report.warnings.values():
+        if not one.is_info and not is_bare(one):
+            causes.append(one.seen)
+        elif not one.is_info and name in _ENDS and getattr(_known(one), "name", "") not in _ENDS:
+            rest.append(one.seen)
+    rest += [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
+    for group in (causes, rest):
+        firsts = [seen.places[0] for seen in group]
+        before = [one for one in firsts if one.file == place.file and one < place]
+        if before:
+            return f" It stands behind the error of {min(before)}, and may follow from it."
+    return ""
 
 
 def _host_count(report: LogReport) -> int:

@@ -42,6 +42,7 @@ _FIELD = re.compile(
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(?P<rate>\d{1,4}(?:\.\d)?)", re.MULTILINE)
 _FITTING = 1.02  # between a rate and that of its messages, whose means are taken apart
 _GOOD = 0.9  # of a link's rate: what a healthy one gives large messages
+_PORTS_GBITS = (10, 25, 40, 50, 56, 100, 200, 400, 800)  # rates of Ethernet and InfiniBand
 _BYTES_GBS = {"Gb/sec": 0.125, "MB/sec": 2**20 / 1e9, "MiB/sec": 2**20 / 1e9, "GB/sec": 1.0}
 
 
@@ -128,7 +129,9 @@ def _judged(run: _PerftestRun, link_gbits: float) -> Iterator[str]:
     via = f" by {device}" if device else ""
     said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} one way"
     if not link_gbits:
-        yield f"{said} ({{at}}); ibstat or ibstatus beside it tells how much that is of the link"
+        port = next((port for port in _PORTS_GBITS if _GOOD * port <= rate <= port), None)
+        said += f" ({{at}}), what a port of {port} Gb/s carries" if port else " ({at})"
+        yield f"{said}; ibstat or ibstatus beside it tells how much that is of the link"
     elif rate < _GOOD * link_gbits:
         yield (
             f"{said} ({{at}}), {100 * rate / link_gbits:.0f}% of the link's {link_gbits:g} Gb/s: a"
