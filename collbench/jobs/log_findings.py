@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding, Severity, ranked
-from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
+from collbench.jobs.log_errors import IB_COMPLETION, is_mild, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
-from collbench.jobs.nccl_log.places import LogPlace, Seen
+from collbench.jobs.nccl_log.places import LogPlace, Seen, merged
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
-from collbench.jobs.other_findings import is_bare, other_findings, unread_error
+from collbench.jobs.other_findings import is_bare, known_of, other_findings, unread_error
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
 from collbench.machine.settings.values import version_of
@@ -55,17 +55,17 @@ def _hosts(seen: Seen, every: int) -> str:
 
 
 def _earlier(report: LogReport, place: LogPlace, name: str) -> str:
-    """Of which error before it something may be a consequence; an end also of a time-out."""
-    known = [
-        one.seen
-        for one in report.warnings.values()
-        if not one.is_info
-        and (not is_bare(one) or (name in _ENDS and getattr(_known(one), "name", "") not in _ENDS))
-    ]
-    unread = [seen for text, seen in report.unread_errors.values() if not is_mild(text)]
-    firsts = [seen.places[0] for seen in (*known, *report.xids.values(), *unread)]
-    before = min((one for one in firsts if one.file == place.file and one < place), default=None)
-    return f" It stands behind the error of {before}, and may follow from it." if before else ""
+    """Of what before it something may be a consequence: of a cause, or else of an unknown error."""
+    found = [(False, seen.places[0]) for seen in report.xids.values()]
+    unread = report.unread_errors.values()
+    found += [(True, seen.places[0]) for text, seen in unread if not is_mild(text)]
+    for one in report.warnings.values():
+        known, is_cause = known_of(one), not is_bare(one)
+        is_said = not one.is_info and (known is None or known.severity != "remark")
+        if is_said and (is_cause or (name in _ENDS and known and known.name not in _ENDS)):
+            found.append((not is_cause, one.seen.places[0]))
+    before = min((at for at in found if at[1].file == place.file and at[1] < place), default=None)
+    return f" It stands behind the error of {before[1]}, and may follow from it." if before else ""
 
 
 def _host_count(report: LogReport) -> int:
@@ -87,13 +87,13 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         if completion:
             name = f"ib-completion {int(completion['status'])}"
         else:
-            known = _known(warning)
+            known = known_of(warning)
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
-    known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
+    known_names = {name: known_of(warnings[0]) for name, warnings in groups.items()}
 
     def place(name: str) -> tuple[bool, int]:
         known = known_names[name]
@@ -103,16 +103,9 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]
         first = warnings[0]
-        together = Seen(
-            [place for one in warnings for place in one.seen.places],
-            sum(one.seen.count for one in warnings),
-            {host for one in warnings for host in one.seen.hosts},
-            list(dict.fromkeys(owner for one in warnings for owner in one.seen.owners)),
-        )
-        text = shown(first.text, _MOST_SHOWN)
-        others_here = counted(len(warnings) - 1, "other text")
-        more = f" (and {others_here})" if len(warnings) > 1 else ""
-        seen = f"{places(together)}: {text}{more}"
+        together = merged([one.seen for one in warnings])
+        more = f" (and {counted(len(warnings) - 1, 'other text')})" if len(warnings) > 1 else ""
+        seen = f"{places(together)}: {shown(first.text, _MOST_SHOWN)}{more}"
         subject = _hosts(together, every) if together.hosts else whose(together)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
@@ -139,13 +132,6 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 "search for the text; report it to us with the line",
                 "remark" if first.is_info else "risk",
             )
-
-
-def _known(warning: LoggedWarning) -> KnownError | None:
-    """What a warning means. A program's own words come first where both may fit."""
-    if warning.reader == "programs":
-        return known_error(warning.text, "programs")
-    return known_error(f"{warning.where} {warning.text}")
 
 
 def _completion(status: int, subject: str, seen: str) -> Finding:
@@ -180,13 +166,8 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
     for row in joined(report.communicators):
         if row.where != WITHIN or row.kind not in ("SHM", "NET"):
             continue
-        seen = Seen()
-        for one in report.communicators:
-            for via, found in one.link_places.items():
-                if transport(via).name == row.transport:
-                    seen.places += found.places
-                    seen.count += found.count
-        seen.places.sort()
+        links = [link for one in report.communicators for link in one.link_places.items()]
+        seen = merged([found for via, found in links if transport(via).name == row.transport])
         disabled = [
             f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
         ]

@@ -3,6 +3,7 @@
 import re
 
 from collbench.core.errors import UsageError
+from collbench.core.screen import remark
 from collbench.jobs.formats import kineto
 
 # what it is, which begins of a file tell it, and the command that reads it
@@ -53,10 +54,12 @@ def refuse_trace(file: str, head: str) -> None:
         )
 
 
-def refuse_others(file: str, head: str) -> None:
-    """Raise UsageError for a file that another command or tool reads."""
+def refuse_others(file: str, head: str, *, is_log: bool = False) -> None:
+    """Raise UsageError for a file that another command or tool reads; of a log say only that."""
     for what, pattern, command in _OTHERS:
         if pattern.search(head):
-            raise UsageError(
-                f"{file}: this is {what}, not a log", f"collbench {command} {file} reads it"
-            )
+            reads = f"collbench {command} {file} reads it"
+            if not is_log:
+                raise UsageError(f"{file}: this is {what}, not a log", reads)
+            remark(f"{file}: {what} is in it; {reads}.")
+            break

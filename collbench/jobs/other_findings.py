@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding
-from collbench.jobs.log_errors import IB_COMPLETION, is_mild, known_error, numbered
+from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, some, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
@@ -90,25 +90,17 @@ def _ras(report: LogReport) -> Iterator[Finding]:
         )
     dead = ras.processes.get("DEAD", [])
     processes = [one for kind, some_ in ras.processes.items() if kind != "DEAD" for one in some_]
-    for comm, members in ras.missing.items():
-        yield log_finding(
-            "ras-missing",
-            some(members),
-            f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
-            "These ranks gave RAS no data: their process is dead, stopped, or cut off from the"
-            " network, and all others wait for them.",
-            "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
-            "fault",
-        )
-    if processes and not ras.missing:
-        yield log_finding(
-            "ras-missing",
-            some(processes),
-            f"{where}: missing communicator data",
-            "These processes gave RAS no data: they are dead, stopped, or cut off.",
-            "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
-            "fault",
-        )
+    for comm, members in (ras.missing or {"": processes}).items():
+        if members:
+            yield log_finding(
+                "ras-missing",
+                some(members),
+                f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
+                "They gave RAS no data: that process is dead, stopped, or cut off from the network,"
+                " and all others wait for it.",
+                "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
+                "fault",
+            )
     if lost := [*dead, *(one for one in ras.lost if not one.startswith(tuple(dead) or "\0"))]:
         yield log_finding(
             "ras-dead",
@@ -306,9 +298,14 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
             )
 
 
+def known_of(warning: LoggedWarning) -> KnownError | None:
+    """What a warning means; of a program's own words without a place in NCCL."""
+    return known_error(f"{warning.where} {warning.text}".lstrip(), warning.reader)
+
+
 def is_bare(warning: LoggedWarning) -> bool:
     """Whether a warning says that something failed, and not what."""
-    known = known_error(f"{warning.where} {warning.text}", warning.reader)
+    known = known_of(warning)
     return known is not None and known.is_general and not IB_COMPLETION.search(warning.text)
 
 

@@ -116,8 +116,7 @@ def _feed(reader: LogReader, file: str, name: str, lines: IO[str], head: str) ->
         if before == reader.report.size:
             raise
         remark(f"{error.message}. What comes before was read.")
-    if before == reader.report.size:
-        refuse_others(file, head)
+    refuse_others(file, head, is_log=before != reader.report.size)
     if before == reader.report.size and not reader.report.unread_errors:
         raise UsageError(
             f"{file}: there is no line of NCCL in it, and none that names an error",

@@ -92,6 +92,9 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
     changed = load(written(tmp_path, PERFTEST.replace("80.00", "30.00"), "ib.txt"))
     assert any("do not fit" in text for text in changed.remarks)
     assert not any("do not fit" in text for text in alone.remarks)
+    fast = f"initializing CUDA\n{PERFTEST}".replace("80.00", "97.00")
+    (said,) = (one for one in load(written(tmp_path, fast, "ib.txt")).remarks if "97 Gb/s" in one)
+    assert "a port of 100 Gb/s" in said and "way to the GPU" in said
 
 
 @pytest.mark.parametrize("text", [P2P.partition("Unidir")[0], PERFTEST.partition(" 65536")[0]])

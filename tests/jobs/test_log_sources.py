@@ -38,7 +38,8 @@ def severities(text: str) -> dict[str, str]:
 
 
 def test_no_source_discards_another() -> None:
-    found = severities((DATA / "mixed-sources.txt").read_text())
+    text = (DATA / "mixed-sources.txt").read_text()
+    found = severities(text)
     assert found == {
         "timeout": "fault",
         "killed": "fault",
@@ -54,6 +55,8 @@ def test_no_source_discards_another() -> None:
         "stuck-collective": "risk",
         "unread-error": "remark",
     }
+    (killed,) = (one for one in findings_of(text) if one.check == "killed")
+    assert "line 37, and may follow from it" in killed.why  # the Xid, not the time-out before it
 
 
 def test_ras_in_json() -> None:
@@ -244,6 +247,22 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("slurmd: error: Munge decode failed: Rewound credential", "slurm-launch", "fault"),
         ("MountVolume.SetUp failed for volume data", "image", "fault"),
         ("gdr_open failed: gdrdrv not loaded", "gdrcopy", "risk"),
+        ("libfabric:8:1::psm2:core:f():2<warn> number of Tx/Rx contexts exceeds limit (1).",
+         "fabric-provider", "fault"),
+        ("libfabric:8:1::core:core:fi_getinfo_():2<warn> fi_getinfo: provider efa returned -61",
+         "libfabric-probe", "remark"),
+        ("[1.2] [n1:1:0] ib_device.c:13 UCX  ERROR ibv_create_ah(dlid=4 dgid=fe80::5a) for UD on"
+         " mlx5_0 failed: No such device", "qp-path", "fault"),
+        ("[1.2] [n1:1:0] srd_iface.c:2 UCX  ERROR send completion[0] with error on rdma0/0x5:"
+         " Work Request Flushed Error, vendor_err 0x1", "ucx-flushed", "fault"),
+        ("slurmstepd: error:  mpi/pmix_v3: pmixp_coll_ring_log: n1 [0]: pmixp_coll_ring.c:7: x:"
+         " collective timeout seq=0", "slurm-pmix-peer", "fault"),
+        ("n1: 0:rank0: Trying to connect from eth0 port 1 (subnet 10.1.0.1/32) to a node"
+         " (IP=10.2.0.1/32 TCP=4) on a different subnet 10.2.0.1/32", "subnets-differ", "fault"),
+        ("pdsh@n1: n2: ssh exited with exit code 1", "rank-exited", "fault"),
+        ("pdsh@n1: n2: ssh exited with exit code 255", "ssh", "fault"),
+        ("  what():  Transport endpoint is not connected", "remote-exit", "fault"),
+        ("Warning  Evicted  pod/a  The node was low on resource: memory.", "evicted", "fault"),
         # what healthy.txt has a word of, and its failure
         ("[ERROR] [launch.py:321:sigkill_handler] ['x.py'] exits with return code = -7",
          "bus-error", "fault"),
@@ -327,6 +346,7 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
         "<NO_OTHER_FAILURES>",
         "Error checking disabled",
         "Detected 8 NVIDIA NVSwitch; 0 errors",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
     ],
 )
 def test_words_of_errors_that_did_not_happen_are_none(text: str) -> None:
@@ -462,7 +482,11 @@ def test_a_dump_is_read_and_no_pickle_is_run(tmp_path: Path) -> None:
         ("host_a,host_b,busbw\n", "hunt --from"),
     ],
 )
-def test_files_of_other_commands_are_named_with_them(head: str, command: str) -> None:
+def test_files_of_other_commands_are_named_with_them(
+    head: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse_others("x.txt", head, is_log=True)
+    assert f"collbench {command}" in capsys.readouterr().err
     with pytest.raises(UsageError) as caught:
         refuse_others("x.txt", head)
     assert f"collbench {command}" in caught.value.hint

@@ -40,8 +40,10 @@ _FIELD = re.compile(
 )
 # of ibstat or ibstatus beside it
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(?P<rate>\d{1,4}(?:\.\d)?)", re.MULTILINE)
+_GPU = re.compile(r"GPU buffer|--use_(?:cuda|rocm)|initializing CUDA")
 _FITTING = 1.02  # between a rate and that of its messages, whose means are taken apart
 _GOOD = 0.9  # of a link's rate: what a healthy one gives large messages
+_PORTS_GBITS = (10, 25, 40, 50, 56, 100, 200, 400, 800)  # rates of Ethernet and InfiniBand
 _BYTES_GBS = {"Gb/sec": 0.125, "MB/sec": 2**20 / 1e9, "MiB/sec": 2**20 / 1e9, "GB/sec": 1.0}
 
 
@@ -74,7 +76,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if run.unit not in _BYTES_GBS:
             remarks.add(f"rates in '{run.unit}' ({{at}}) are not known: left out", run.line)
             continue
-        for said in _judged(run, link.copy().pop() if len(link) == 1 else 0.0):
+        gbits = link.copy().pop() if len(link) == 1 else 0.0
+        for said in _judged(run, gbits, of_gpu=_GPU.search(text) is not None):
             remarks.add(said, run.line)
         for line, row in run.rows:
             if _contradicts(run, row):
@@ -121,14 +124,17 @@ def _contradicts(run: _PerftestRun, row: re.Match[str]) -> bool:
     return not of_messages[0] / _FITTING <= gbits <= of_messages[1] * _FITTING
 
 
-def _judged(run: _PerftestRun, link_gbits: float) -> Iterator[str]:
+def _judged(run: _PerftestRun, link_gbits: float, *, of_gpu: bool) -> Iterator[str]:
     """The highest rate in words, and how much it is of the link. link_gbits: 0 if not known."""
     best = max((row for _, row in run.rows), key=lambda row: float(row["mean"]))
     rate, device = _gbits(run, best), run.fields.get("Device", "")
     via = f" by {device}" if device else ""
     said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} one way"
     if not link_gbits:
-        yield f"{said} ({{at}}); ibstat or ibstatus beside it tells how much that is of the link"
+        port = next((port for port in _PORTS_GBITS if _GOOD * port <= rate <= port), None)
+        said += f" ({{at}}), what a port of {port} Gb/s carries" if port else " ({at})"
+        said += ", or its way to the GPU (nvidia-smi topo -m)" if of_gpu else ""
+        yield f"{said}; ibstat or ibstatus beside it tells how much that is of the link"
     elif rate < _GOOD * link_gbits:
         yield (
             f"{said} ({{at}}), {100 * rate / link_gbits:.0f}% of the link's {link_gbits:g} Gb/s: a"

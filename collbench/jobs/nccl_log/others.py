@@ -57,7 +57,7 @@ _OF_NCCL = re.compile(
     r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
-_NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
+_NAMED = re.compile(r"(?:cuda|hip)Error(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off

@@ -1,6 +1,7 @@
 """Where a log says something, and of whom."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_PLACES = 4  # kept of a fact
@@ -24,7 +25,8 @@ _OWNERS = (
     ),
     (
         ("host {}", r"\A\W?(?:(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?: \d{4}\])? +|"
-         r"\d{4}-\d\d-\d\dT\S{8,25} |(?=\S+ kernel: ))([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
+         r"\d{4}-\d\d-\d\dT\S{8,25} |(?=\S+ kernel: ))(?![A-Z]{4,8} )"
+         r"([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
         ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
          r":\d+(?::\d+)*\]"),
         ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
@@ -67,6 +69,16 @@ class Seen:
             self.places.append(place)
         if line and len(self.owners) < _MOST_OWNERS and self.count < 10 * _MOST_OWNERS:
             self.owners += [one for one in (owner(line),) if one and one not in self.owners]
+
+
+def merged(every: Sequence[Seen]) -> Seen:
+    """All places of several as one."""
+    return Seen(
+        sorted(place for one in every for place in one.places),
+        sum(one.count for one in every),
+        {host for one in every for host in one.hosts},
+        list(dict.fromkeys(owner for one in every for owner in one.owners)),
+    )
 
 
 def owner(line: str) -> str:
