@@ -29,7 +29,8 @@ def on_host(command: str) -> Callable[[Cluster, int], None]:
     """A command that runs on the host."""
 
     def strike(lab: Cluster, host: int) -> None:
-        lab.run("sh", "-c", command, host=host)
+        done = lab.run("sh", "-c", command, host=host)
+        assert done.returncode == 0, done.stderr
 
     return strike
 
@@ -39,11 +40,14 @@ def unplug(lab: Cluster, host: int) -> None:
     lab.run("ip", "link", "set", f"v{host}", "down")
 
 
-def netem(words: str) -> Callable[[Cluster, int], None]:
-    """What the host sends passes a bad network."""
-    return lambda lab, host: lab.shape(host, f"netem {words}")
+def flap(lab: Cluster, host: int) -> None:
+    """Take it out, and in again."""
+    unplug(lab, host)
+    time.sleep(2)
+    lab.run("ip", "link", "set", f"v{host}", "up")
 
 
+LOSS = "iptables-legacy -A OUTPUT -o eth0 -m statistic --mode random --probability 0.05 -j DROP"
 # the rank, which its guardian has started
 RANK = "$(ps ax -o pid,comm,args | awk '/collbench [s]weep/ && $2 !~ /^cb-/ { print $1; exit }')"
 # what strikes while a sweep runs, and before it starts
@@ -52,11 +56,11 @@ MEANWHILE = {
     "a stopped rank": on_host(f"kill -STOP {RANK}"),
     "a killed slurmd": on_host("pkill -KILL -x slurmd"),
     "the link down": unplug,
+    "the link down for 2 s": flap,
 }
 BEFORE = {
-    "5 % of packets lost": netem("loss 5%"),
-    "20 ms of delay": netem("delay 20ms"),
-    "a full /dev/shm": on_host("head -c 2g /dev/zero > /dev/shm/full"),
+    "5 % of packets lost": on_host(LOSS),
+    "a full /dev/shm": on_host("head -c 3g /dev/zero > /dev/shm/full || true"),
     "another name than Slurm's": on_host("hostname other"),
 }
 

@@ -19,7 +19,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-TOOLS = ("slurmctld", "slurmd", "munged", "ip", "tc", "nsenter", "unshare", "setpriv")
+TOOLS = (
+    "slurmctld",
+    "slurmd",
+    "munged",
+    "ip",
+    "tc",
+    "iptables-legacy",
+    "nsenter",
+    "unshare",
+    "setpriv",
+)
 READY_S, END_S, LEFT_S = 60.0, 10.0, 30.0
 RUN, NETWORK = Path("/run"), "10.77.0"
 HEAD = "head"
@@ -53,7 +63,7 @@ def missing() -> str:
         return "needs root"
     lacking = [tool for tool in TOOLS if shutil.which(tool, path=_path()) is None]
     if lacking:
-        return f"needs {', '.join(lacking)}: apt-get install slurm-wlm munge iproute2"
+        return f"needs {', '.join(lacking)}: apt-get install slurm-wlm munge iproute2 iptables"
     tried = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "true"],
         check=False,
