@@ -22,7 +22,7 @@ from tests.support.runs import environment
 HOSTS, END_S = 4, 150.0
 SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
 COLLBENCH = (sys.executable, "-m", "collbench")
-SWEEP = split("sweep --op allreduce --backend cpu --algo ring --hot -b 64K -e 128K -i 2K -n 20")
+SWEEP = split("sweep --op allreduce --backend cpu --algo ring --hot -b 64K -i 2K -n 20")
 
 
 def on_host(command: str) -> Callable[[Cluster, int], None]:
@@ -84,7 +84,7 @@ def tried(fault: str, host: int, folder: Path) -> Outcome:
     with cluster(HOSTS) as lab:
         if not is_late:
             BEFORE[fault](lab, host)
-        words = [*SRUN, *COLLBENCH, *SWEEP, *([] if is_late else ["-e", "66K"])]
+        words = [*SRUN, *COLLBENCH, *SWEEP, "-e", "128K" if is_late else "66K"]
         env = environment({"XDG_STATE_HOME": str(folder / "state")})
         with lab.start([*words, "--csv", str(csv)], env) as run:
             start = time.monotonic()
@@ -100,6 +100,7 @@ def tried(fault: str, host: int, folder: Path) -> Outcome:
                 run.kill()
                 _, said = run.communicate()
         seconds, rows = time.monotonic() - start, 0
+        lab.run("rm", "-f", "/dev/shm/full", host=host)
         with suppress(CollbenchError, OSError):
             rows = len(read(csv))
         errors = " ".join(re.findall(r"^(?:Error|srun: error: Node failure).*", said, re.MULTILINE))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.backends import blocking, repeat
+from collbench.backends import repeat
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
 from collbench.bench.tables.wire import ledger_lines
@@ -67,7 +67,7 @@ def send(size: int) -> None:
 def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OVER_TCP.items():
         monkeypatch.setenv(name, value)
-    planted, calls, counters_of = 64 << 20, [0], blocking.counters_of
+    planted, calls, counters_of = 64 << 20, [0], repeat.counters_of
 
     def with_others(*args: object) -> list[CounterReading]:
         readings = counters_of(*args)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.M
             send(planted)
         return readings
 
-    monkeypatch.setattr(blocking, "counters_of", with_others)
+    monkeypatch.setattr("collbench.backends.blocking.counters_of", with_others)
     cases = [replace(CASE, algo=algo) for algo in ("ring", "tree", "chain", "twoshot")]
     library = Case(op="allreduce", backend="mpi", ranks=2, size_bytes=SIZE, **UNASKED)
     (disturbed, *others, of_library), text = measured([*cases, library])
