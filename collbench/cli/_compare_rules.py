@@ -4,7 +4,7 @@ from collbench.core.options import Options, Rule
 
 _OF_TWO_FILES = ("json", "junit", "prometheus")
 _WRITTEN = ("tuner", "nccl_rows", "plot", "html")
-_OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
+_OF_ONE_FILE = ("against", "env", "tuner", "nccl_rows")
 
 
 def _is_one_file(options: Options) -> bool:

@@ -1,11 +1,11 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 import click
 
@@ -56,6 +56,10 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
 class _CompareCommand(StrictCommand):
     """A command whose --base takes all files up to the next option."""
+
+    gone_options: ClassVar[Mapping[str, str]] = {
+        "--bands": "the summary has the speedups over a library, and where they are"
+    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -139,11 +143,6 @@ class _CompareCommand(StrictCommand):
         " without NAME, the one of the same GPUs with the most curves of the file. Shipped:"
         f" {', '.join(results())}."
     ),
-)
-@click.option(
-    "--bands",
-    is_flag=True,
-    help="Of one file: the lowest speedup over NCCL's own choice in each band of sizes.",
 )
 @click.option(
     "--env",
@@ -244,7 +243,7 @@ def _answer(files: Sequence[Path], options: Options) -> int:
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:
     """One file: what the options ask of it, else its summary; returns the exit code."""
-    names = ("bands", "env", "tuner", "nccl_rows")
+    names = ("env", "tuner", "nccl_rows")
     has_derived = any(options[name] not in (None, False) for name in names)
     if has_derived:
         _derive(loaded.records, options)
@@ -350,14 +349,10 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
 
 
 def _derive(rows: Sequence["Record"], options: Options) -> None:
-    """What follows from one file: bands and settings to the screen, documents to files."""
-    from collbench.compare.tables.bands import band_lines
+    """What follows from one file: settings to the screen, documents to files."""
     from collbench.tune import nccl_file as nccl_tuner
 
-    lines = [
-        *(band_lines(rows, width(sys.stdout)) if options["bands"] else ()),
-        *(nccl_tuner.env_lines(rows) if options["env"] else ()),
-    ]
+    lines = nccl_tuner.env_lines(rows) if options["env"] else ()
     documents = [
         (lines_of(rows), options[name], "--" + name.replace("_", "-"))
         for name, lines_of in (

@@ -428,12 +428,6 @@ def test_wrong_rows_fail_beside_a_reference(
     assert "1 row of wrong or failed results" in capsys.readouterr().err
 
 
-def test_against_goes_with_other_answers_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", str(H200), "--against", "--bands"]) == 0
-    out = capsys.readouterr().out
-    assert "worst of a band" in out and "against h200x4" in out
-
-
 def test_a_floor_is_the_slowest_published_machine_of_the_kind() -> None:
     """Two hosts of 8 H100 over InfiniBand, RoCE and EFA: nobody knows which a row went over."""
     row = replace(next(one for one in _read(H200).records if one.op == "allreduce"), notes="")

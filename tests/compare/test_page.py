@@ -434,7 +434,7 @@ def test_usage_and_files_that_cannot_be_written(
     assert "is a directory" in capsys.readouterr().err
     assert run(["compare", small, "--html", str(tmp_path / "no" / "x.html")]) == 3
     assert "give another file with --html" in capsys.readouterr().err
-    assert run(["compare", small, "--html", "x.html", "--bands"]) == 2
+    assert run(["compare", small, "--html", "x.html", "--env"]) == 2
     assert "--html stands alone" in capsys.readouterr().err
     files = [str(file) for file in catalog.results().values()]
     assert run(["compare", *files[:3], "--html", "x.html"]) == 2
