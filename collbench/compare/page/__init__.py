@@ -19,7 +19,6 @@ from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
-from collbench.compare.page.health import health
 from collbench.compare.page.histograms import single_launches
 from collbench.compare.page.history import over_runs
 from collbench.compare.tables.summary import counts
@@ -74,8 +73,6 @@ def page(
         single_launches(summary),
         tables.knobs(heat_maps(summary)),
         tables.odd(summary),
-        tables.links(loaded),
-        health(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
     rival = summary.peers[0] if summary.peers else ""

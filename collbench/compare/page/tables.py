@@ -3,7 +3,6 @@ where the numbers come from. They need no JavaScript.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from collbench.compare.best import Summary
 from collbench.compare.curves import HeatMap
 from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
-from collbench.compare.likeness import likeness
 from collbench.compare.load import ResultFile
 from collbench.compare.outliers import KIND_NAMES, suspects
 from collbench.compare.tables.summary import best_columns, counts, facts, kinds_text, legend
@@ -20,9 +18,6 @@ from collbench.core.rows import label, titles
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
 from collbench.core.web.html import Cell, HtmlCell, attributes, element, facts_list, section, table
-from collbench.machine.topology.model import Topology
-from collbench.machine.topology.paths import path
-from collbench.machine.views.labels import CLASSES, ends, labels, rate_text
 
 # A page is to be read: what is more is in the terminal's tables.
 SUSPECTS_ON_PAGE = 200
@@ -196,61 +191,6 @@ def odd(summary: Summary) -> str:
     return section(
         "odd", "Rows that look wrong", element("p", f"{kinds_text(strange)}{more}."), grid
     )
-
-
-def links(loaded: ResultFile) -> str:
-    """The link matrix of the machine, or of the most similar one, and the links that limit rows."""
-    topology, near = loaded.topology, None
-    said, kind = "The machine that was measured, as it was found then.", ""
-    if topology is None:
-        near, kind = likeness(loaded.frame), "note"
-        said = (
-            "The results do not describe the links of the machine, and no described machine has its"
-            " GPUs."
-        )
-    if near is not None:
-        topology = near.topology
-        same = "name and number" if near.is_same else "model, though not the same machine"
-        said = (
-            "The results do not describe the links. This is the described machine"
-            f" {near.name} ({topology.name}), which has GPUs of that {same}."
-            " collbench topo describes the real one."
-        )
-    parts = [element("p", said, class_=kind)]
-    if topology is not None:
-        of = "" if near is None else f"Of {near.name}: "
-        parts.append(matrix(topology))
-        parts += [element("p", f"{of}{note}.", class_="hint") for note in topology.notes]
-    limits = Counter(row.limit for row in loaded.records if row.limit)
-    if limits:
-        named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
-        parts.append(element("p", f"Links that limit rows, as the file has them: {named}."))
-    return section("links", "Links", *parts)
-
-
-def matrix(topology: Topology) -> str:
-    """Every pair of GPUs and NICs: the class of the path, and its rate in GB/s per direction."""
-    nodes, named = ends(topology), labels(topology)
-    paths = [[path(topology, row.id, column.id) for column in nodes] for row in nodes]
-    top = max((way.usable_gbs or 0.0 for row in paths for way in row), default=0.0)
-    rows, seen = [], set()
-    for node, line in zip(nodes, paths, strict=True):
-        cells = [HtmlCell(named[node.id])]
-        for way in line:
-            text, rate = way.label, way.usable_gbs
-            seen.add("NV#" if way.kind == "NVL" else text)
-            kind = "self"
-            if text != "X" and rate and top:
-                kind = f"h{step(_LOW + (1 - _LOW) * 0.95 * math.sqrt(rate / top))}"
-            if text != "X" and rate is not None:
-                text += f"\n{rate_text(rate)}"
-            cells.append(HtmlCell(text, kind=kind))
-        rows.append(cells)
-    heads = ["", *[named[node.id] for node in nodes]]
-    classes = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
-    rates = ", and GB/s per direction that stores of a kernel get over it" if top else ""
-    hint = element("p", f"Class of the path{rates}. {classes}.", class_="hint")
-    return table(heads, rows, kind="matrix", label="Link matrix") + hint
 
 
 def caption(loaded: ResultFile) -> str:
