@@ -153,17 +153,6 @@ def test_a_box_of_pcie(ask: Ask) -> None:
     assert topology.notes == ()
 
 
-def test_the_tree_is_trusted_where_nvml_disagrees(ask: Ask) -> None:
-    topology = topology_of(
-        [ask(hosts.pcie_box, lambda nvml: setattr(nvml, "ancestor", lambda a, b: 30))]
-    )
-    assert labels(topology) == [row.split() for row in PCIE_BOX]
-    assert (
-        "NVML says PHB of GPU 0 and GPU 1 and 1 other pairs, the PCIe tree says PIX: rates follow"
-        " the tree" in topology.notes
-    )
-
-
 def test_a_flat_virtual_machine_is_said_to_be_one(ask: Ask) -> None:
     recording = ask(hosts.h200_vm)
     topology = topology_of([recording])
