@@ -293,25 +293,6 @@ def test_c2c(ask: Ask) -> None:
     assert path(topology, "gpu0", "cpu0").kind == "C2C"
 
 
-def test_a_split_switch(tmp_path: Path) -> None:
-    nvml = hosts.hgx_h100(tmp_path)
-    for gpu in nvml.gpus:
-        gpu.links.clear()
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:11:00.0/0000:21:00.0").mkdir(
-        parents=True
-    )
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:21:00.0/0000:11:00.0").mkdir(
-        parents=True
-    )
-    with driver(nvml):
-        topology = topology_of([record(tmp_path)])
-    assert (label(topology, "gpu0", "gpu1"), label(topology, "gpu0", "gpu2")) == ("PXB", "NODE")
-    assert [(link.a, link.b, link.note) for link in topology.links if link.note] == [
-        ("pci:0000:11:00.0", "pci:0000:21:00.0", "pcilink")
-    ]
-    assert topology.notes == ()
-
-
 def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.pci("pci0000:00/0000:00:01.0/0000:01:00.0", hosts.NIC)

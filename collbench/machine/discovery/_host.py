@@ -11,7 +11,6 @@ from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, Num
 from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
 from collbench.machine.topology.rates import pcie_link, socket
 
-PCILINK = "pcilink"  # the note of a link beside the tree, by which writers of NCCL's XML know it
 _ACTIVE = "4: ACTIVE"  # a port's state
 
 
@@ -64,7 +63,6 @@ def draft_host(
         _add_path_to_root(draft, tree, node, default_cpu, first["root"])
     draft.nodes += nics
     _link_roots(draft)
-    _link_split_switches(draft)
     _link_sockets(draft)
     if shared_switch:
         _link_nvlinks(draft, shown, shared_switch, -1)
@@ -355,22 +353,6 @@ def _link_roots(draft: Draft) -> None:
                 note="a host bridge, taken for no limit",
             )
         )
-
-
-def _link_split_switches(draft: Draft) -> None:
-    """Add links inside split switches, if both parts are in the graph. No source gives their rate;
-    the narrower uplink stands for it.
-    """
-    for pair in draft.recording.switch_links:
-        ends = [_switch_id(draft, address) for address in (pair.a, pair.b)]
-        if ends[0] != ends[1] and set(ends) <= draft.switches:
-            ups = [link for end in ends for link in draft.links if link.b == end]
-            slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
-            source = (
-                "inside one switch that is split; its rate is unknown; taken from its uplink:"
-                f" {slower.source}"
-            )
-            draft.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
 
 
 def _link_sockets(draft: Draft) -> None:

@@ -90,7 +90,6 @@ class _NcclReader:
         cpus = [node for node in self.nodes if node.kind == "cpu"]
         limit_cpus(cpus, self.name)
         notes += [*self.bundles(), *self.remarks()]
-        self.links += self.pcilinks(system)
         hosts = tuple(self.hosts) if len(self.hosts) > 1 else ("",)
         topology = Topology(
             name=self.name.rpartition("/")[2],
@@ -330,14 +329,6 @@ class _NcclReader:
             is_hidden |= any(link.target.startswith(NO_BUS) for link in own if link.is_to_switch)
             if own:
                 listed[id_] = own
-        self.nodes = [
-            replace(
-                node, facts=(*node.facts, (_nccl_links.FACT, _nccl_links.as_fact(listed[node.id])))
-            )
-            if node.id in listed
-            else node
-            for node in self.nodes
-        ]
         self.add_switch({by_id[a].host for a, far in counts if far == SWITCH})
         self.add_bundles(counts, listed, by_id)
         remarks = self.one_sided(counts, by_id)
@@ -382,7 +373,6 @@ class _NcclReader:
         listed: dict[str, list[Listed]],
         by_id: dict[str, Node],
     ) -> None:
-        # In the order of the file, so that it is written so.
         for a, b in dict.fromkeys(
             (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
         ):
@@ -417,31 +407,6 @@ class _NcclReader:
                 f"{f' and {len(lonely) - 4} more' if len(lonely) > 4 else ''}"
             )
         return remarks
-
-    def pcilinks(self, system: xml_tree.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which both Broadcom switches list."""
-        by_bus = {
-            bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
-        }
-        pairs: dict[tuple[str, str], None] = {}
-        for pci in _below(system, "pci"):
-            for link in pci.of("pcilink"):
-                a = by_bus.get(bus_key(pci.get("busid")))
-                b = by_bus.get(bus_key(link.get("target")))
-                if a and b and a != b:
-                    pairs[min(a, b), max(a, b)] = None
-        ups = {link.b: link for link in self.links if link.kind == "pcie"}
-        # Parts of one switch: the rate between them is unknown; the rate of the narrower uplink
-        # stands for it.
-        return [
-            replace(
-                min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0),
-                a=a,
-                b=b,
-                note="pcilink",
-            )
-            for a, b in pairs
-        ]
 
     def remarks(self) -> list[str]:
         ranked = [id_ for id_, gpu in self.gpus if gpu.get("rank")]
