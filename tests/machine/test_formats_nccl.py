@@ -177,8 +177,7 @@ def test_ends_that_differ_and_ends_that_are_not_there() -> None:
         + gpu("02", '<nvlink target="00000000:01:00.0" count="1" tclass="0x030200"/>')
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
-    assert "different numbers" in topology.notes[1]
-    assert "1 NVLinks end at something" in topology.notes[2]
+    assert any("are left out (line 1)" in note for note in topology.notes)
 
 
 def test_several_switches_are_one() -> None:
@@ -356,16 +355,11 @@ def test_links_listed_once_for_each_peer_are_one_bundle() -> None:
 @pytest.mark.parametrize(
     "remark",
     [
-        "GPU2 and GPU3 tell different numbers",
-        "only one of their ends lists: GPU0 to GPU2",
-        "links of GPU0 end at the GPU itself",
-        "link_speed nan GT/s PCIe, speed -inf",
-        "GPU5: inside another GPU or NIC",
-        "GPU6: no rank",
+        "that another line contradicts, are left out (line 5, 18, 22, 23, 41)",
         "GPU1: 7 NVLinks, more than the 6",
         "GPU4, GPU5 and GPU6: no link to a peer",
         "unequal numbers of links to peers: 7, but GPU0 3, GPU2 2, GPU3 6",
-        "GPU0 and GPU6 have one PCI address",
+        "GPU0 and GPU6 share a number or a PCI address",
     ],
 )
 def test_contradictions_are_remarked_on(remark: str) -> None:
@@ -407,12 +401,12 @@ def test_a_gpu_that_an_nvswitch_has_lost_has_no_rate() -> None:
     [
         (
             '<pci busid="0000:01:00.0" class="0x030200" link_speed="x" link_width="16"/>',
-            "link_speed of 1 PCI devices is none of PCIe",
+            "values that no machine has",
         ),
         (
             '<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"/></pci>'
             '<pci busid="0000:02:00.0" class="0x030200"><gpu dev="0"/></pci>',
-            "2 GPUs have the number 0: 0000:01:00.0 and 0000:02:00.0",
+            "GPU0 and GPU0 share",
         ),
     ],
 )
