@@ -28,7 +28,7 @@ from collbench.core.catalog import results
 from collbench.core.errors import UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
-from collbench.core.record import ACROSS, NOT_TRUE, Record
+from collbench.core.record import ACROSS, Record
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
@@ -248,8 +248,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
     if has_derived:
         _derive(loaded.records, options)
     if options["against"] is not None:
-        is_noise = _print_doubt(loaded, sys.stdout)
-        return _judge(loaded, options, is_noise=is_noise)
+        return _hold(loaded, options)
     return 0 if has_derived else _summarise(loaded, options)
 
 
@@ -317,35 +316,15 @@ def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     return bool(lines)
 
 
-def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
-    """Compare one file with a reference; exit code 1 where nothing is comparable, and with
-    fail_below if it is behind or wrong; UNJUDGED_CODE if what is behind may be so by chance.
-    """
-    from collbench.compare.baselines import judged, reference
-    from collbench.compare.gate import GATE_CODES, gate_of_reference
-    from collbench.compare.tables.baselines import verdict_lines
-    from collbench.core.limits import BEHIND_SHARE
+def _hold(loaded: "ResultFile", options: Options) -> int:
+    """Compare one file with a reference; returns the exit code."""
+    from collbench.compare.baselines import beside, reference
 
-    rows, against, fail_below = loaded.records, options["against"], options["fail_below"]
-    name = "" if against == _NEAREST else against
-    base = reference(name, rows, across=options["across"], is_forced=options["force"])
-    behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
-    judgement = judged(
-        rows, base.records, behind, across=options["across"], is_forced=options["force"]
-    )
-    say("\n".join(verdict_lines(judgement, rows, base, behind)))
-    if fail_below is None or not judgement.verdicts:
-        return 0 if judgement.verdicts else CHANGED_CODE
-    verdict, reasons = gate_of_reference(
-        judgement,
-        (base.name, fail_below),
-        failed=sum(row.status in (*NOT_TRUE, "error") for row in rows),
-        noisy=loaded.name if is_noise else "",
-        is_unjudged_allowed=options["allow_unjudged"],
-    )
-    for reason in reasons:
-        say(on_screen(reason, sys.stderr), err=True)
-    return GATE_CODES[verdict]
+    across, is_forced = options["across"], options["force"]
+    name = "" if options["against"] == _NEAREST else options["against"]
+    base = reference(name, loaded.records, across=across, is_forced=is_forced)
+    held = beside(loaded, base, across=across, is_forced=is_forced)
+    return _compare(held.new, [held.base], options, remarks=held.remarks)
 
 
 def _derive(rows: Sequence["Record"], options: Options) -> None:
@@ -381,23 +360,31 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     return 0
 
 
-def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
-    """The new file against the runs of its base; returns the exit code."""
+def _compare(
+    new: "ResultFile", bases: Sequence["ResultFile"], options: Options, remarks: Sequence[str] = ()
+) -> int:
+    """The new file against the runs of its base, or a reference; returns the exit code. remarks: on
+    the reference.
+    """
     from collbench.compare.changes import compare
     from collbench.compare.comparison import assessment_of, json_of
     from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
-    from collbench.core.limits import SAME
+    from collbench.core.limits import BEHIND_SHARE, SAME
 
     limit = options["fail_below"]
+    is_reference = options["against"] is not None
+    same = 1 / BEHIND_SHARE - 1 if is_reference else SAME
     changes = compare(
         new.frame,
         *[base.frame for base in bases],
         is_forced=options["force"],
         across=options["across"],
-        same=SAME if not limit else limit / 100,
+        same=limit / 100 if limit else same,
+        is_reference=is_reference,
     )
+    changes = replace(changes, remarks=(*changes.remarks, *remarks))
     out = talk_beside(options, "json")
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
