@@ -37,8 +37,9 @@ from collbench.core.limits import (
     SAME,
     TAIL_FREEDOM,
 )
+from collbench.core.rows import Workload
 from collbench.core.text import texts_of
-from collbench.core.verdict import Array, Verdict, are_sure
+from collbench.core.verdict import Array, Verdict, are_sure, beyond_chance, deviate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +210,16 @@ def judge(
     if is_noise.mean() > MOSTLY:
         is_noise = np.ones(len(rows), dtype=np.bool_)
     within = math.log1p(same)
+    if is_reference:  # the shared deviations of two runs of one machine are none of two machines
+        noise = replace(noise, assumed=np.zeros(len(rows), dtype=np.bool_))
     asked = _beyond(noise, within) if is_reference else noise
     changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
     half = noise.half_interval()
-    is_sure = _sure_rows(asked, changes, half) & ~is_noise
+    is_sure = _sure_rows(asked, changes, half)
     if is_reference:
+        is_sure = _sure_in_curves(rows, asked)
         changes = tuple(_from_none(one, within) for one in changes)
+    is_sure &= ~is_noise
     verdicts = verdicts_of(noise.change, np.where(is_noise, math.inf, half), is_sure, within)
     return Judged(noise=noise, is_noise=is_noise, half=half, verdicts=verdicts, groups=changes)
 
@@ -231,6 +236,23 @@ def _from_none(one: Change, within: float) -> Change:
         return one
     factor = math.exp(within if one.verdict == "worse" else -within)
     return replace(one, ratio=one.ratio * factor, low=one.low * factor, high=one.high * factor)
+
+
+def _sure_in_curves(rows: pd.DataFrame, noise: Noise) -> NDArray[np.bool_]:
+    """Which rows are among neighbouring sizes of a curve that chance does not explain together."""
+    names = [name for name in (*Workload._fields, "backend", "buffers") if name in rows]
+    ordered = rows.sort_values("size_bytes", kind="stable")
+    curves = [list(places) for places in ordered.groupby(names, sort=False).groups.values()]
+    deviates = [
+        [deviate(float(noise.change[place]), float(noise.scale[place])) for place in curve]
+        for curve in curves
+    ]
+    sure = np.zeros(len(rows), dtype=np.bool_)
+    for sign in (1, -1):
+        marks = beyond_chance([[sign * one for one in curve] for curve in deviates])
+        for curve, marked in zip(curves, marks, strict=True):
+            sure[curve] |= np.array(marked)
+    return sure
 
 
 def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:

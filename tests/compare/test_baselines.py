@@ -189,11 +189,11 @@ def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
 
 def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = load(catalog.results()["a100x8-published"]).frame
-    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.18)
+    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.12)
     assert run(["compare", str(file), "--against"]) == 0
     assert run(["compare", str(file), "--against", "--fail-below", "20%"]) == 0
     capsys.readouterr()
-    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "18 % more time"
+    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "12 % more time"
     told = capsys.readouterr()
     assert "`same` means within 5%" in told.out
     assert "slower by more than 5%" in told.err
@@ -230,8 +230,8 @@ def test_one_slow_size_by_chance_is_not_worse_and_several_are() -> None:
         mine = frame.copy()
         mine.loc[mine.index[5 : 5 + slow], "busbw_gbs"] *= 0.8
         found = against_reference(mine, frame)
-        verdicts.append([found.count("worse") > 2, found.count("better")])
-    assert verdicts == [[False, 0], [True, 0]]
+        verdicts.append([found.count(one) for one in ("worse", "cannot tell", "better")])
+    assert verdicts == [[0, 1, 0], [4, 0, 0]]
 
 
 @pytest.mark.daily(1)
