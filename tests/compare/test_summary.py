@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from collbench.compare.best import effect_of, spans, summarise
-from collbench.compare.curves import curves, heat_maps
+from collbench.compare.curves import curves
 from collbench.compare.join import join
 from collbench.compare.outliers import suspects
 from collbench.compare.tables.summary import summary_lines
@@ -207,8 +207,6 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     assert {
         tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)
     } == {(str(value),) for value in values}
-    [told] = heat_maps(summarise(given))
-    assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
     # two files: a row joins its own value only
     assert {
         key[-1]

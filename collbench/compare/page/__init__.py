@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from collbench import __version__
 from collbench.compare.best import Summary, configurations, summarise
 from collbench.compare.changes import compare
-from collbench.compare.curves import curves_of, heat_maps
+from collbench.compare.curves import curves_of
 from collbench.compare.load import ResultFile
 from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
@@ -71,7 +71,6 @@ def page(
         tables.glance(summary),
         tables.best_of_sizes(summary),
         single_launches(summary),
-        tables.knobs(heat_maps(summary)),
         tables.odd(summary),
         section("origin", "Where the numbers come from", *parts),
     ]

@@ -2,13 +2,10 @@
 where the numbers come from. They need no JavaScript.
 """
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from collbench.compare.baselines import nvls_of
 from collbench.compare.best import Summary
-from collbench.compare.curves import HeatMap
 from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
 from collbench.compare.load import ResultFile
@@ -17,15 +14,12 @@ from collbench.compare.tables.summary import best_columns, counts, facts, kinds_
 from collbench.core.rows import label, titles
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
-from collbench.core.web.html import Cell, HtmlCell, attributes, element, facts_list, section, table
+from collbench.core.web.html import Cell, HtmlCell, element, facts_list, section, table
 
 # A page is to be read: what is more is in the terminal's tables.
 SUSPECTS_ON_PAGE = 200
 ROWS_ON_PAGE = 1000
 WORKLOADS_ON_PAGE = 60
-MAPS_ON_PAGE = 60
-SIZES_OF_MAP = 64
-STEPS = 8  # of the heat maps' colours in the style
 _FACT_NAMES = {
     "peak busbw": "peak bus bandwidth",
     "lowest latency": "lowest latency",
@@ -34,7 +28,6 @@ _FACT_NAMES = {
     "protocol": "best protocol",
 }
 FOLLOWS = '<p class="follows" hidden></p>'  # where the script names the operation that is shown
-_LOW = 0.3  # shares up to it are as pale as can be
 
 
 def doubts(summary: Summary) -> str:
@@ -110,54 +103,6 @@ def best_of_sizes(summary: Summary) -> str:
             label="Best of each size",
         ),
     )
-
-
-def knobs(maps: Sequence[HeatMap]) -> str:
-    """Heat maps as tables: how much of the best speed each value of a knob reaches."""
-    figures = []
-    for one in maps[:MAPS_ON_PAGE]:
-        step = math.ceil(len(one.sizes) / SIZES_OF_MAP)
-        heads = [one.knob, *[format_size(size) for size in one.sizes[::step]]]
-        rows: list[list[Cell]] = [
-            [value, *map(_share, shares[::step])]
-            for value, shares in zip(one.values, one.share, strict=True)
-        ]
-        every = f", {len(heads) - 1} of {len(one.sizes)} sizes" if step > 1 else ""
-        label = f"{one.group.title}: {one.knob}{every}"
-        caption = element("figcaption", label)
-        start = f"<figure{attributes(data_op=one.group.workload.op)}>"
-        figures.append(f"{start}{caption}{table(heads, rows, kind='heat', label=label)}</figure>")
-    hint = element(
-        "p",
-        "Percent of the fastest speed at that size that each value reaches, the rest free; 100 is"
-        " the fastest as measured, certain or not.",
-        class_="hint",
-    )
-    if figures:
-        return section(
-            "knobs",
-            "The effect of each choice",
-            FOLLOWS,
-            hint,
-            cut_hint(len(figures), len(maps), "maps"),
-            f'<div class="maps">{"".join(figures)}</div>',
-        )
-    return ""
-
-
-def _share(share: float) -> HtmlCell:
-    if share != share:
-        return HtmlCell("")
-    return HtmlCell(f"{100 * share:.0f}", kind=f"h{step(share)}")
-
-
-def step(share: float) -> int:
-    """The class of a share's colour: 0 is pale, STEPS - 1 the best.
-
-    >>> step(0.1), step(0.65), step(1.0)
-    (0, 4, 7)
-    """
-    return max(0, min(STEPS - 1, math.floor(STEPS * (share - _LOW) / (1 - _LOW))))
 
 
 def odd(summary: Summary) -> str:
