@@ -17,7 +17,6 @@ ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-ru
 # What makes each option write, by command and option; appended to it is the file.
 WRITES = {
     ("sweep", "--csv"): "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring",
-    ("sweep", "--trace"): "sweep --backend cpu --sizes 1K --ranks 2 --repeats 1 --algo ring",
     ("topo", "--record"): "topo",
     ("topo", "--svg"): "topo --machine pcie-4",
     ("topo", "--save"): "topo --measure",
