@@ -27,7 +27,6 @@ WRITES = {
     ("check", "--json"): "check",
     **{("check", f"--{name}"): "check" for name in ASSESSMENT_FILES},
     ("doctor", "--json"): "doctor --only shm-size",
-    ("doctor", "--html"): "doctor --only shm-size",
     **{("doctor", f"--{name}"): "doctor --only shm-size" for name in ASSESSMENT_FILES},
     ("hunt", "--csv"): "hunt --ranks 2 --size 1K",
     ("hunt", "--json"): "hunt --ranks 2 --size 1K",
@@ -59,7 +58,7 @@ WRITES = {
 }
 # What takes no processes and no minutes, and so is written twice, too.
 QUICK = [
-    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json"), ("doctor", "--html")),
+    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json")),
     *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
     *(("compare", "--junit"), ("compare", "--prometheus"), ("compare", "--plot")),
     *(("compare", "--html"), *(("doctor", f"--{name}") for name in ASSESSMENT_FILES)),
