@@ -4,13 +4,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import (
-    FileName,
-    ListOf,
-    Whole,
-    assessment_options,
-    json_option,
-)
+from collbench.cli._options import FileName, ListOf, Whole, assessment_options, json_option
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.options import OPTIONS, Rule, refuse
 
