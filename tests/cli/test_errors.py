@@ -289,6 +289,17 @@ def test_sweep_refuses_what_has_no_effect(
 
 
 @pytest.mark.parametrize(
+    "args", [("compare", "x.csv", "--bands"), ("sweep", "--trace", "x"), ("doctor", "--html", "x")]
+)
+def test_an_option_that_is_gone_says_what_replaced_it(
+    capfd: Capture, args: tuple[str, ...]
+) -> None:
+    code, error, hint = complaint(capfd, *args)
+    assert code == 2
+    assert error.endswith("is no option any more") and hint
+
+
+@pytest.mark.parametrize(
     ("args", "match"),
     [
         (("--across", "group"), "--across: there is no base"),
