@@ -3,8 +3,8 @@
 from collbench.core.options import Options, Rule
 
 _OF_TWO_FILES = ("json", "junit", "prometheus")
-_WRITTEN = ("tuner", "nccl_rows", "plot", "html")
-_DERIVED = ("env", "tuner", "nccl_rows")
+_WRITTEN = ("tuner", "plot", "html")
+_DERIVED = ("env", "tuner")
 _OF_ONE_FILE = ("against", *_DERIVED)
 
 
@@ -19,7 +19,7 @@ def _has_no_base(options: Options) -> bool:
 def _shares_stdout(options: Options) -> bool:
     """Whether a document goes to stdout where something else of one file goes too."""
     options_of_one_file = [name for name in _OF_ONE_FILE if options[name] not in (None, False)]
-    return "-" in (options["tuner"], options["nccl_rows"]) and len(options_of_one_file) > 1
+    return options["tuner"] == "-" and len(options_of_one_file) > 1
 
 
 COMPARE_RULES = (
@@ -105,9 +105,9 @@ COMPARE_RULES = (
         hint="give one of them",
     ),
     Rule(
-        options=("tuner", "nccl_rows"),
+        options=("tuner",),
         when=_shares_stdout,
         message="a document on stdout stands alone",
-        hint="give files with --tuner and --nccl-rows, or one of the options",
+        hint="give a file with --tuner, or one of the options",
     ),
 )

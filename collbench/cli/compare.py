@@ -58,7 +58,8 @@ class _CompareCommand(StrictCommand):
     """A command whose --base takes all files up to the next option."""
 
     gone_options: ClassVar[Mapping[str, str]] = {
-        "--bands": "the summary has the speedups over a library, and where they are"
+        "--bands": "the summary has the speedups over a library, and where they are",
+        "--nccl-rows": "--tuner writes the file that NCCL's plugin reads",
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -159,15 +160,6 @@ class _CompareCommand(StrictCommand):
     ),
 )
 @click.option(
-    "--nccl-rows",
-    metavar="FILE",
-    type=OutputFile("collective,size_bytes,algorithm"),
-    help=(
-        "Of one file: write the rows in the columns that NCCL's optimizer script reads, for example"
-        " to rows.csv; - is stdout."
-    ),
-)
-@click.option(
     "--plot",
     metavar="FILE",
     type=OutputFile("collbench"),
@@ -243,7 +235,7 @@ def _answer(files: Sequence[Path], options: Options) -> int:
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:
     """One file: what the options ask of it, else its summary; returns the exit code."""
-    names = ("env", "tuner", "nccl_rows")
+    names = ("env", "tuner")
     has_derived = any(options[name] not in (None, False) for name in names)
     if has_derived:
         _derive(loaded.records, options)
@@ -328,22 +320,17 @@ def _hold(loaded: "ResultFile", options: Options) -> int:
 
 
 def _derive(rows: Sequence["Record"], options: Options) -> None:
-    """What follows from one file: settings to the screen, documents to files."""
+    """What follows from one file: settings to the screen, a tuner file."""
     from collbench.tune import nccl_file as nccl_tuner
 
+    # both are made before anything is shown, as either may be refused
     lines = nccl_tuner.env_lines(rows) if options["env"] else ()
-    documents = [
-        (lines_of(rows), options[name], "--" + name.replace("_", "-"))
-        for name, lines_of in (
-            ("tuner", nccl_tuner.tuner_lines),
-            ("nccl_rows", nccl_tuner.nccl_rows_lines),
-        )
-        if options[name] is not None
-    ]
+    target = options["tuner"]
+    document = nccl_tuner.tuner_lines(rows) if target is not None else ()
     if lines:
         say("\n".join(lines))
-    for document, target, option in documents:
-        write_document("\n".join(document) + "\n", target, option)
+    if target is not None:
+        write_document("\n".join(document) + "\n", target, "--tuner")
 
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:

@@ -146,14 +146,7 @@ def test_lines_fit_80_columns(
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--tuner", "-", "--nccl-rows", "-"),
-        ("--tuner", "-", "--env"),
-        ("--nccl-rows", "-", "--against"),
-    ],
-)
+@pytest.mark.parametrize("options", [("--tuner", "-", "--env"), ("--tuner", "-", "--against")])
 def test_a_document_on_stdout_stands_alone(
     capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
@@ -162,7 +155,7 @@ def test_a_document_on_stdout_stands_alone(
     assert "stands alone" in err or "writes there, too" in err
 
 
-@pytest.mark.parametrize("option", ["--html", "--tuner", "--nccl-rows"])
+@pytest.mark.parametrize("option", ["--html", "--tuner"])
 def test_no_document_overwrites_results(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

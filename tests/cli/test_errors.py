@@ -193,7 +193,6 @@ def test_no_value_ends_in_a_traceback(
         "plot",
         "html",
         "tuner",
-        "nccl_rows",
         "json",
         "junit",
         "prometheus",
@@ -289,7 +288,13 @@ def test_sweep_refuses_what_has_no_effect(
 
 
 @pytest.mark.parametrize(
-    "args", [("compare", "x.csv", "--bands"), ("sweep", "--trace", "x"), ("doctor", "--html", "x")]
+    "args",
+    [
+        ("compare", "x.csv", "--bands"),
+        ("compare", "x.csv", "--nccl-rows"),
+        ("sweep", "--trace", "x"),
+        ("doctor", "--html", "x"),
+    ],
 )
 def test_an_option_that_is_gone_says_what_replaced_it(
     capfd: Capture, args: tuple[str, ...]

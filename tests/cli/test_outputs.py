@@ -41,7 +41,6 @@ WRITES = {
     ("compare", "--junit"): f"compare new.csv {ROWS}",
     ("compare", "--prometheus"): f"compare new.csv {ROWS}",
     ("compare", "--tuner"): "compare new.csv",
-    ("compare", "--nccl-rows"): "compare new.csv",
     ("compare", "--plot"): "compare new.csv",
     ("compare", "--html"): "compare new.csv",
     ("tune", "--out"): "tune --backend cpu --sizes 1K --op allreduce",

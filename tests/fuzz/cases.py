@@ -29,7 +29,6 @@ _FILE_OPTIONS = frozenset(
         "save",
         "against",
         "tuner",
-        "nccl_rows",
         "plot",
         "html",
         "json",
