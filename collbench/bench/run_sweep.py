@@ -54,7 +54,7 @@ from collbench.bench.tables.sweep import SweepTable, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
-from collbench.core.files import check_writable, command_line, result_json, write_document
+from collbench.core.files import command_line, result_json, write_document
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.knobs import KNOBS
@@ -72,11 +72,7 @@ from collbench.core.screen import (
 )
 from collbench.core.text import counted
 from collbench.machine.discovery.recording import Recording
-from collbench.planning.plan import Plan
 from collbench.planning.tuning import Origin
-
-_TRACED = ("cpu", "cuda")  # backends whose launches can be traced
-_TRACED_LAUNCHES = 3  # of every point
 
 
 def run_sweep(options: Options, csv: Path | str | None) -> int:
@@ -160,9 +156,6 @@ def _drive(
         from collbench.bench.soak import run_stress
 
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
-    if options.get("trace") is not None:
-        _traced_points(points)
-        check_writable(options["trace"], "--trace")
     runs = [_measurement(points, group, settings, where) for _ in range(settings.runs)]
     if options.get("dry_run"):
         if options.get("resume") and isinstance(csv, Path) and csv.exists():
@@ -213,46 +206,7 @@ def _drive(
             text = result_json([asdict(row) for row in records], machine=machine)
             write_document(text, options["json"], "--json")
         show_releases(records, sweep.backend, out)
-        if options.get("trace") is not None:
-            _trace(points, group, settings, options["trace"])
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))
-
-
-def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
-    """The points whose launches can be traced. Raises UnavailableError if there are none, or too
-    many.
-    """
-    from collbench.bench.trace.traces import refuse_too_many
-
-    found = [
-        (point.plan, point.case)
-        for point in points
-        if point.case.backend in _TRACED
-        and point.plan is not None
-        and not point.waived
-        and point.together is None
-        and point.plan.transport != "ce"
-    ]
-    if not found:
-        raise UnavailableError(
-            "no point of this sweep can be traced: those of --backend cpu and cuda can, but of copy"
-            " engines and of several collectives at once",
-            "leave --trace out",
-        )
-    refuse_too_many([plan for plan, _ in found], _TRACED_LAUNCHES)
-    return found
-
-
-def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file: str) -> None:
-    """Trace some launches of every point that can be, and write them to one file."""
-    from collbench.bench.trace.chrome import chrome_trace
-    from collbench.bench.trace.traces import traced
-
-    found = [
-        traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s, settings.gpus)
-        for plan, case in _traced_points(points)
-    ]
-    write_document(chrome_trace(found), file, "--trace")
 
 
 def _measurement(

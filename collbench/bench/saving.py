@@ -14,7 +14,6 @@ from collbench.core.files import command_line
 from collbench.core.interrupt import Interrupted, exit_code_of
 from collbench.core.record import NOT_TRUE, Record
 from collbench.machine.discovery.recording import Recording, dumps
-from collbench.machine.others import Health, machine_state
 
 
 class SavedSweep:
@@ -32,7 +31,7 @@ class SavedSweep:
         )
         machine = dumps(recordings) if recordings else ""
         self._keeper = Keeper(runs[0].run_id, facts, machine)
-        self._start_s, self._before = time.monotonic(), machine_state()
+        self._start_s = time.monotonic()
         self._rows = self._wrong = 0
 
     def keep(self, record: Record) -> None:
@@ -70,7 +69,7 @@ class SavedSweep:
             exit_code=exit_code,
             problem=problem,
         )
-        self._keeper.finish(facts, Health(before=self._before, after=machine_state()))
+        self._keeper.finish(facts)
 
 
 @contextmanager

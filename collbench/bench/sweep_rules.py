@@ -102,22 +102,10 @@ SWEEP_RULES = (
     Rule(
         options=(
             *("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
-            *("distribution", "trace", "wire", "budget", "has_every_row", "json"),
+            *("distribution", "wire", "budget", "has_every_row", "json"),
         ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
-        hint="leave out one or the other",
-    ),
-    Rule(
-        options=("trace",),
-        when=lambda options: options.get("trace") == "-" or options["trace"] == options.get("csv"),
-        message="rows go there",
-        hint="give --trace another file",
-    ),
-    Rule(
-        options=("trace",),
-        when=lambda options: "dry_run" in options,
-        message="a dry run launches nothing",
         hint="leave out one or the other",
     ),
     Rule(

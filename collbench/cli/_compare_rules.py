@@ -3,18 +3,23 @@
 from collbench.core.options import Options, Rule
 
 _OF_TWO_FILES = ("json", "junit", "prometheus")
-_WRITTEN = ("tuner", "nccl_rows", "plot", "html")
-_OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
+_WRITTEN = ("tuner", "plot", "html")
+_DERIVED = ("env", "tuner")
+_OF_ONE_FILE = ("against", *_DERIVED)
 
 
 def _is_one_file(options: Options) -> bool:
     return len(options["files"]) == 1 and not options["bases"]
 
 
+def _has_no_base(options: Options) -> bool:
+    return _is_one_file(options) and options["against"] is None
+
+
 def _shares_stdout(options: Options) -> bool:
     """Whether a document goes to stdout where something else of one file goes too."""
     options_of_one_file = [name for name in _OF_ONE_FILE if options[name] not in (None, False)]
-    return "-" in (options["tuner"], options["nccl_rows"]) and len(options_of_one_file) > 1
+    return options["tuner"] == "-" and len(options_of_one_file) > 1
 
 
 COMPARE_RULES = (
@@ -31,16 +36,10 @@ COMPARE_RULES = (
         hint="give one file with --base",
     ),
     Rule(
-        options=("allow",),
-        when=_is_one_file,
-        message="a reference is no base: nothing of it can be missing",
-        hint="give it with --base, or a second file",
-    ),
-    Rule(
         options=_OF_TWO_FILES[1:],
-        when=_is_one_file,
+        when=_has_no_base,
         message="there is no base to compare with",
-        hint="give a second file",
+        hint="give a second file, or --against",
     ),
     Rule(
         options=_OF_TWO_FILES,
@@ -77,17 +76,13 @@ COMPARE_RULES = (
     ),
     Rule(
         options=("force",),
-        when=lambda options: (
-            _is_one_file(options)
-            and options["against"] is None
-            and not any(options[name] for name in _WRITTEN)
-        ),
+        when=lambda options: _has_no_base(options) and not any(options[name] for name in _WRITTEN),
         message="there is no base to compare with, and nothing is written",
         hint="give a second file, or --against",
     ),
     Rule(
         options=("fail_below", "across"),
-        when=lambda options: _is_one_file(options) and options["against"] is None,
+        when=_has_no_base,
         message="there is no base to compare with",
         hint="give a second file, or --against",
     ),
@@ -105,14 +100,14 @@ COMPARE_RULES = (
     ),
     Rule(
         options=("show_all",),
-        when=lambda options: any(options[name] not in (None, False) for name in _OF_ONE_FILE),
+        when=lambda options: any(options[name] not in (None, False) for name in _DERIVED),
         message="it shows all rows of the answers, which other options replace",
         hint="give one of them",
     ),
     Rule(
-        options=("tuner", "nccl_rows"),
+        options=("tuner",),
         when=_shares_stdout,
         message="a document on stdout stands alone",
-        hint="give files with --tuner and --nccl-rows, or one of the options",
+        hint="give a file with --tuner, or one of the options",
     ),
 )

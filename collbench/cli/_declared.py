@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[str], int]] = {
     "ranks": rank_count,
 }
 # A preset says what to measure; these say what to do with the rows.
-_NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed", "trace")
+_NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed")
 _RANGE_OPTIONS = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
 
 

@@ -257,8 +257,6 @@ def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
     in_place = file.program.is_aliased and collective(file.op).has_in_place
     schedule = file.schedule(in_place=in_place)
     say(summary(schedule, check(schedule, in_place=in_place)))
-    for note in file.notes(in_place=in_place):
-        remark(note)
     if file.n > _DRAWN_RANKS or step_count(schedule) > _DRAWN_STEPS:
         remark(
             f"Too much to draw: at most {_DRAWN_RANKS} ranks with {_DRAWN_STEPS} steps each are"

@@ -1,11 +1,11 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 import click
 
@@ -28,7 +28,7 @@ from collbench.core.catalog import results
 from collbench.core.errors import UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
-from collbench.core.record import ACROSS, NOT_TRUE, Record
+from collbench.core.record import ACROSS, Record
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
 class _CompareCommand(StrictCommand):
     """A command whose --base takes all files up to the next option."""
+
+    gone_options: ClassVar[Mapping[str, str]] = {
+        "--bands": "the summary has the speedups over a library, and where they are",
+        "--nccl-rows": "--tuner writes the file that NCCL's plugin reads",
+    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -141,11 +146,6 @@ class _CompareCommand(StrictCommand):
     ),
 )
 @click.option(
-    "--bands",
-    is_flag=True,
-    help="Of one file: the lowest speedup over NCCL's own choice in each band of sizes.",
-)
-@click.option(
     "--env",
     is_flag=True,
     help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.",
@@ -157,15 +157,6 @@ class _CompareCommand(StrictCommand):
     help=(
         "Of one file: write the configuration of NCCL's CSV tuner plugin from NCCL's forced rows,"
         " for example to nccl_tuner.conf; - is stdout."
-    ),
-)
-@click.option(
-    "--nccl-rows",
-    metavar="FILE",
-    type=OutputFile("collective,size_bytes,algorithm"),
-    help=(
-        "Of one file: write the rows in the columns that NCCL's optimizer script reads, for example"
-        " to rows.csv; - is stdout."
     ),
 )
 @click.option(
@@ -244,13 +235,12 @@ def _answer(files: Sequence[Path], options: Options) -> int:
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:
     """One file: what the options ask of it, else its summary; returns the exit code."""
-    names = ("bands", "env", "tuner", "nccl_rows")
+    names = ("env", "tuner")
     has_derived = any(options[name] not in (None, False) for name in names)
     if has_derived:
         _derive(loaded.records, options)
     if options["against"] is not None:
-        is_noise = _print_doubt(loaded, sys.stdout)
-        return _judge(loaded, options, is_noise=is_noise)
+        return _hold(loaded, options)
     return 0 if has_derived else _summarise(loaded, options)
 
 
@@ -318,58 +308,29 @@ def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     return bool(lines)
 
 
-def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
-    """Compare one file with a reference; exit code 1 where nothing is comparable, and with
-    fail_below if it is behind or wrong; UNJUDGED_CODE if what is behind may be so by chance.
-    """
-    from collbench.compare.baselines import judged, reference
-    from collbench.compare.gate import GATE_CODES, gate_of_reference
-    from collbench.compare.tables.baselines import verdict_lines
-    from collbench.core.limits import BEHIND_SHARE
+def _hold(loaded: "ResultFile", options: Options) -> int:
+    """Compare one file with a reference; returns the exit code."""
+    from collbench.compare.baselines import beside, reference
 
-    rows, against, fail_below = loaded.records, options["against"], options["fail_below"]
-    name = "" if against == _NEAREST else against
-    base = reference(name, rows, across=options["across"], is_forced=options["force"])
-    behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
-    judgement = judged(
-        rows, base.records, behind, across=options["across"], is_forced=options["force"]
-    )
-    say("\n".join(verdict_lines(judgement, rows, base, behind)))
-    if fail_below is None or not judgement.verdicts:
-        return 0 if judgement.verdicts else CHANGED_CODE
-    verdict, reasons = gate_of_reference(
-        judgement,
-        (base.name, fail_below),
-        failed=sum(row.status in (*NOT_TRUE, "error") for row in rows),
-        noisy=loaded.name if is_noise else "",
-        is_unjudged_allowed=options["allow_unjudged"],
-    )
-    for reason in reasons:
-        say(on_screen(reason, sys.stderr), err=True)
-    return GATE_CODES[verdict]
+    across, is_forced = options["across"], options["force"]
+    name = "" if options["against"] == _NEAREST else options["against"]
+    base = reference(name, loaded.records, across=across, is_forced=is_forced)
+    held = beside(loaded, base, across=across, is_forced=is_forced)
+    return _compare(held.new, [held.base], options, remarks=held.remarks)
 
 
 def _derive(rows: Sequence["Record"], options: Options) -> None:
-    """What follows from one file: bands and settings to the screen, documents to files."""
-    from collbench.compare.tables.bands import band_lines
+    """What follows from one file: settings to the screen, a tuner file."""
     from collbench.tune import nccl_file as nccl_tuner
 
-    lines = [
-        *(band_lines(rows, width(sys.stdout)) if options["bands"] else ()),
-        *(nccl_tuner.env_lines(rows) if options["env"] else ()),
-    ]
-    documents = [
-        (lines_of(rows), options[name], "--" + name.replace("_", "-"))
-        for name, lines_of in (
-            ("tuner", nccl_tuner.tuner_lines),
-            ("nccl_rows", nccl_tuner.nccl_rows_lines),
-        )
-        if options[name] is not None
-    ]
+    # both are made before anything is shown, as either may be refused
+    lines = nccl_tuner.env_lines(rows) if options["env"] else ()
+    target = options["tuner"]
+    document = nccl_tuner.tuner_lines(rows) if target is not None else ()
     if lines:
         say("\n".join(lines))
-    for document, target, option in documents:
-        write_document("\n".join(document) + "\n", target, option)
+    if target is not None:
+        write_document("\n".join(document) + "\n", target, "--tuner")
 
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
@@ -386,23 +347,31 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     return 0
 
 
-def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
-    """The new file against the runs of its base; returns the exit code."""
+def _compare(
+    new: "ResultFile", bases: Sequence["ResultFile"], options: Options, remarks: Sequence[str] = ()
+) -> int:
+    """The new file against the runs of its base, or a reference; returns the exit code. remarks: on
+    the reference.
+    """
     from collbench.compare.changes import compare
     from collbench.compare.comparison import assessment_of, json_of
     from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
-    from collbench.core.limits import SAME
+    from collbench.core.limits import BEHIND_SHARE, SAME
 
     limit = options["fail_below"]
+    is_reference = options["against"] is not None
+    same = 1 / BEHIND_SHARE - 1 if is_reference else SAME
     changes = compare(
         new.frame,
         *[base.frame for base in bases],
         is_forced=options["force"],
         across=options["across"],
-        same=SAME if not limit else limit / 100,
+        same=limit / 100 if limit else same,
+        is_reference=is_reference,
     )
+    changes = replace(changes, remarks=(*changes.remarks, *remarks))
     out = talk_beside(options, "json")
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]

@@ -4,15 +4,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import (
-    PAGE,
-    FileName,
-    ListOf,
-    OutputFile,
-    Whole,
-    assessment_options,
-    json_option,
-)
+from collbench.cli._options import FileName, ListOf, Whole, assessment_options, json_option
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.options import OPTIONS, Rule, refuse
 
@@ -66,17 +58,11 @@ _OPTIONS = (
         ),
     ),
     json_option("doctor", "the findings"),
-    click.option(
-        "--html",
-        metavar="FILE",
-        type=OutputFile(PAGE),
-        help="Write the findings as a page, for example to doctor.html; - is stdout.",
-    ),
     assessment_options("doctor", has_hosts=True),
 )
 
 _OF_EXPERIMENTS = ("deep", "ranks", "timeout")
-_OF_VERDICT = ("fail_on", "json", "html", *ASSESSMENT_FILES)
+_OF_VERDICT = ("fail_on", "json", *ASSESSMENT_FILES)
 _DOCTOR_RULES = (
     Rule(
         options=(*_OF_EXPERIMENTS, "quick", "only", "recording", "is_list", *_OF_VERDICT),
@@ -105,7 +91,13 @@ _DOCTOR_RULES = (
 )  # fmt: skip
 
 
-@click.command(name="doctor", cls=StrictCommand)
+class DoctorCommand(StrictCommand):
+    """`doctor`, whose page is gone."""
+
+    gone_options = {"--html": "--json FILE writes the findings"}  # noqa: RUF012
+
+
+@click.command(name="doctor", cls=DoctorCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Find what slows communication down here, prove it, and say what to change.

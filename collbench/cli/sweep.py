@@ -7,11 +7,9 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
-    VERSION,
     FileName,
     Finite,
     ListOf,
-    OutputFile,
     Profile,
     Size,
     Whole,
@@ -149,15 +147,6 @@ _FILE_OPTIONS = (
         ),
     ),
     click.option(
-        "--trace",
-        type=OutputFile('{"traceEvents":[', VERSION),
-        help=(
-            "After the sweep trace three launches of every point of the cpu and cuda backends, but"
-            " of copy engines, and write them as Chrome's trace events, for example to trace.json."
-            " Default: no trace."
-        ),
-    ),
-    click.option(
         "--preset",
         type=Profile("preset", lambda: names("sweeps")),
         help=(
@@ -175,9 +164,10 @@ _FILE_OPTIONS = (
 
 
 class SweepCommand(StrictCommand):
-    """The command with the name that one option had before."""
+    """The command with the name that one option had before, and one that is gone."""
 
     former_names = {"--sweep": "--preset"}  # noqa: RUF012
+    gone_options = {"--trace": "collbench trace --out FILE writes it"}  # noqa: RUF012
 
 
 @click.command(name="sweep", cls=SweepCommand)

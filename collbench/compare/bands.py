@@ -2,13 +2,12 @@
 the links allow. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from collbench.compare.best import Summary, fastest_own_choices
-from collbench.core.peers import is_peer
+from collbench.compare.best import Summary
 from collbench.core.record import Record
-from collbench.core.rows import Workload, has_note
+from collbench.core.rows import Workload
 from collbench.core.verdict import Interval, Verdict
 
 # Largest size of a band and its name: where latency dominates, where protocols change, and where
@@ -75,24 +74,6 @@ def wire_gaps(summary: Summary) -> Bands:
         for size, best in sizes.items()
         if best.percent is not None
     )
-
-
-def choice_gaps(summary: Summary, peer: str = "nccl") -> Bands:
-    """The lowest ratio of a library's own choice to ours, which is the row marked auto, or the only
-    one: in a sweep of `--algo auto --channels 24` the question is what is best with 24.
-    """
-    return _widest_of_bands(_choices(summary, peer))
-
-
-def _choices(summary: Summary, peer: str) -> Iterator[tuple[Workload, Gap]]:
-    for workload, sizes in summary.workloads.items():
-        for size, here in sizes.items():
-            own = [row for row in here if not is_peer(row.backend)]
-            ours = own if len(own) == 1 else [row for row in own if has_note(row, "auto")]
-            theirs = fastest_own_choices(here).get(peer)
-            if ours and theirs is not None:
-                ratio = summary.errors.ratio(theirs, ours[0])
-                yield workload, Gap(ratio, size, ours[0], theirs)
 
 
 def _widest_of_bands(gaps: Iterable[tuple[Workload, Gap]]) -> Bands:

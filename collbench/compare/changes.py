@@ -16,7 +16,7 @@ docs/results/comparisons.md). Changes under MINOR are called same even where the
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -28,9 +28,18 @@ from collbench.compare.losses import Loss
 from collbench.compare.noise import Noise, Side, row_noise
 from collbench.compare.priors import machine_kinds, prior
 from collbench.core.errors import UsageError
-from collbench.core.limits import FALSE_ROWS, MOSTLY, NEAR_HOURS, NOISY_SCALE, SAME
+from collbench.core.limits import (
+    BETWEEN_RUNS,
+    FALSE_ROWS,
+    MOSTLY,
+    NEAR_HOURS,
+    NOISY_SCALE,
+    SAME,
+    TAIL_FREEDOM,
+)
+from collbench.core.rows import Workload
 from collbench.core.text import texts_of
-from collbench.core.verdict import Array, Verdict, are_sure
+from collbench.core.verdict import Array, Verdict, are_sure, beyond_chance, deviate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +99,22 @@ def compare(
     is_forced: bool = False,
     across: Collection[str] = (),
     same: float = SAME,
+    is_reference: bool = False,
 ) -> Changes:
     """Join a sweep with the runs of its base (the columns of record.COLUMNS), and judge every row
     and every group. is_forced: unlike machines too. across: columns that may differ
-    (record.ACROSS). same: from which change on it matters, as a share.
+    (record.ACROSS). same: from which change on it matters, as a share. is_reference: the base has
+    the points of another machine (baselines.beside): machines of a kind differ within `same`, so
+    better and worse are surely beyond it.
 
     Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
     two seconds.
     """
     base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
-    why = unlike(new, base)
+    why = () if is_reference else unlike(new, base)
     if why and not is_forced:
         raise UsageError("; ".join(why), "compare sweeps of like machines, or give --force")
-    joined = join(new, bases, across)
+    joined = join(new, bases, across, way="knobs" if is_reference else None)
     rows = joined.compared
     remarks = (*joined.remarks, *why)
     around = differences(new, base, rows, across)
@@ -114,7 +126,7 @@ def compare(
             losses=joined.losses,
             differences=around,
             same=same,
-            remarks=(*remarks, *apart(new, base, across)),
+            remarks=(*remarks, *(() if is_reference else apart(new, base, across))),
         )
     is_far = _are_of_two_days(new, base)
     judged = judge(
@@ -125,6 +137,7 @@ def compare(
         is_noise=(rows["_noise"] | rows["_noise_base"]).to_numpy(dtype=np.bool_),
         is_alike=not why and not across and match_mode(new, base) == "knobs",
         is_far=is_far,
+        is_reference=is_reference,
     )
     noise = judged.noise
     if is_far and joined.base.runs.shape[1] > 1:
@@ -147,7 +160,8 @@ def compare(
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
         shift=float(np.median(noise.change)),
-        least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
+        least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows)))))
+        * (1 + same * is_reference),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
         remarks=remarks,
     )
@@ -179,6 +193,7 @@ def judge(
     is_noise: NDArray[np.bool_],
     is_alike: bool,
     is_far: bool,
+    is_reference: bool = False,
 ) -> Judged:
     """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
     that were measured in noise. Where runs of like rows differ by as much as repeats of a noisy row
@@ -187,16 +202,57 @@ def judge(
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends, ops = (rows[name].to_numpy(dtype=object).astype(str) for name in ("backend", "op"))
     known = prior(machine_kinds(rows), sizes)
+    if is_reference:  # another machine, and another day
+        is_alike = False
+        known = replace(known, row=np.maximum(known.row, BETWEEN_RUNS / math.sqrt(TAIL_FREEDOM)))
     noise = row_noise(new, base, sizes, backends, ops, known, is_alike=is_alike, is_far=is_far)
     is_noise = is_noise | (noise.spread > NOISY_SCALE)
     if is_noise.mean() > MOSTLY:
         is_noise = np.ones(len(rows), dtype=np.bool_)
     within = math.log1p(same)
-    changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, noise, within)
+    if is_reference:  # the shared deviations of two runs of one machine are none of two machines
+        noise = replace(noise, assumed=np.zeros(len(rows), dtype=np.bool_))
+    asked = _beyond(noise, within) if is_reference else noise
+    changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
     half = noise.half_interval()
-    is_sure = _sure_rows(noise, changes, half) & ~is_noise
+    is_sure = _sure_rows(asked, changes, half)
+    if is_reference:
+        is_sure = _sure_in_curves(rows, asked)
+        changes = tuple(_from_none(one, within) for one in changes)
+    is_sure &= ~is_noise
     verdicts = verdicts_of(noise.change, np.where(is_noise, math.inf, half), is_sure, within)
     return Judged(noise=noise, is_noise=is_noise, half=half, verdicts=verdicts, groups=changes)
+
+
+def _beyond(noise: Noise, within: float) -> Noise:
+    """The noise with what the changes are beyond some share, as a logarithm."""
+    beyond = np.maximum(np.abs(noise.change) - within, 0.0)
+    return replace(noise, change=np.copysign(beyond, noise.change))
+
+
+def _from_none(one: Change, within: float) -> Change:
+    """A change that was judged by what it is beyond that share, as what it is."""
+    if one.verdict not in ("better", "worse"):
+        return one
+    factor = math.exp(within if one.verdict == "worse" else -within)
+    return replace(one, ratio=one.ratio * factor, low=one.low * factor, high=one.high * factor)
+
+
+def _sure_in_curves(rows: pd.DataFrame, noise: Noise) -> NDArray[np.bool_]:
+    """Which rows are among neighbouring sizes of a curve that chance does not explain together."""
+    names = [name for name in (*Workload._fields, "backend", "buffers") if name in rows]
+    ordered = rows.sort_values("size_bytes", kind="stable")
+    curves = [list(places) for places in ordered.groupby(names, sort=False).groups.values()]
+    deviates = [
+        [deviate(float(noise.change[place]), float(noise.scale[place])) for place in curve]
+        for curve in curves
+    ]
+    sure = np.zeros(len(rows), dtype=np.bool_)
+    for sign in (1, -1):
+        marks = beyond_chance([[sign * one for one in curve] for curve in deviates])
+        for curve, marked in zip(curves, marks, strict=True):
+            sure[curve] |= np.array(marked)
+    return sure
 
 
 def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:

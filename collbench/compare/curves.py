@@ -6,11 +6,11 @@ only rows that are ok and have a time count.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.compare.best import Best, Summary, best_text, candidates, configurations, summarise
+from collbench.compare.best import Best, Summary, best_text, configurations, summarise
 from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
@@ -25,7 +25,6 @@ from collbench.core.rows import (
     fastest,
     is_own_choice,
     label,
-    median_of,
     own_form,
     times_of,
     titles,
@@ -94,19 +93,6 @@ class Curve:
     @property
     def sizes(self) -> set[int]:
         return {point.bytes for point in self.points}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
-    """How fast each value of a knob gets at each size, the other knobs free: share[value][size], 1
-    for the best; NaN where it was not measured.
-    """
-
-    group: CurveGroup
-    knob: str
-    sizes: tuple[int, ...]
-    values: tuple[str, ...]
-    share: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,18 +238,6 @@ def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
     )
 
 
-def heat_maps(summary: Summary) -> tuple[HeatMap, ...]:
-    """A map for every knob of each group that took two values or more."""
-    groups = _groups(summary)
-    asked = {name for names in summary.knobs.values() for name in names}
-    knobs = ("algo", "proto", *(name for name in KNOB_FIELDS if name in asked))
-    maps: list[HeatMap | None] = []
-    for workload, sizes in summary.workloads.items():
-        able = {size: candidates(rows) for size, rows in sizes.items()}
-        maps += [_heat_map(able, summary.knobs, groups[workload], knob) for knob in knobs]
-    return tuple(one for one in maps if one is not None)
-
-
 def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
     return {
         workload: CurveGroup(workload=workload, title=title)
@@ -348,37 +322,4 @@ def _combined(
             points=tuple(replace(here[size][1], note=note(*here[size])) for size in sorted(here)),
         )
         for group, here in fastest_of.items()
-    )
-
-
-def _heat_map(
-    able: Mapping[int, Sequence[Record]],
-    knobs: Mapping[str, Sequence[str]],
-    group: CurveGroup,
-    knob: str,
-) -> HeatMap | None:
-    """The map of a knob that took two values or more and does not follow from others, or None."""
-    times: dict[object, dict[int, float]] = {}
-    for size, rows in able.items():
-        for row in rows:
-            value = getattr(row, knob)
-            if value != UNASKED[knob] and (
-                knob in ("algo", "proto") or knob in knobs.get(row.backend, ())
-            ):
-                here = times.setdefault(value, {})
-                here[size] = min(here.get(size, math.inf), median_of(row))
-    if len(times) < 2:
-        return None
-    values = sorted(times, key=lambda value: (isinstance(value, str), value))
-    sizes = tuple(size for size in able if any(size in here for here in times.values()))
-    least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
-    return HeatMap(
-        group=group,
-        knob=KNOB_NAMES.get(knob, knob),
-        sizes=sizes,
-        values=tuple(_value(knob, value) for value in values),
-        share=tuple(
-            tuple(least[size] / times[value].get(size, math.nan) for size in sizes)
-            for value in values
-        ),
     )

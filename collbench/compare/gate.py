@@ -6,7 +6,7 @@ compare, or because nothing could be judged, is none.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from collbench.compare.losses import Loss
 from collbench.core.errors import UNJUDGED_CODE
 from collbench.core.limits import LEAST_RUNS
 from collbench.core.text import counted
-
-if TYPE_CHECKING:
-    from collbench.compare.baselines import Judgement
 
 GateVerdict = Literal["pass", "worse", "unjudged"]
 GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
@@ -97,34 +94,6 @@ def gate_of(
         verdict=verdict,
         remedy=remedy(changes, open_rows) if unsure else "",
     )
-
-
-def gate_of_reference(
-    judgement: "Judgement",
-    limit: tuple[str, float],
-    *,
-    failed: int,
-    noisy: str,
-    is_unjudged_allowed: bool,
-) -> tuple[GateVerdict, tuple[str, ...]]:
-    """The same for a file that is held against a reference, and the reasons. limit: the name of the
-    reference, and percent. failed: rows that are wrong; noisy: the file, if most of it is noise.
-    """
-    name, percent = limit
-    bad = [f"{counted(failed, 'row')} of wrong or failed results"] if failed else []
-    if any(verdict.has("behind") for verdict in judgement.verdicts):
-        bad.append(f"slower than {name} by more than {percent:g}%")
-    if bad:
-        return "worse", tuple(bad)
-    if noisy:
-        why = f"cannot judge: most rows of {noisy} are noise"
-    elif unsure := judgement.sizes_in_doubt(1 / (1 + percent / 100)):
-        why = f"not judged: {unsure} sizes are over {percent:g}% slower, which may be chance"
-    elif not any(verdict.has("faster", "normal") for verdict in judgement.verdicts):
-        why = f"cannot judge: no interval is narrow enough for {percent:g}%"
-    else:
-        return "pass", ()
-    return ("pass" if is_unjudged_allowed else "unjudged"), (why,)
 
 
 def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:

@@ -76,14 +76,20 @@ def _unknown_columns(frame: pd.DataFrame) -> set[str]:
     }
 
 
-def join(new: pd.DataFrame, bases: Sequence[pd.DataFrame], across: Collection[str] = ()) -> Joined:
+def join(
+    new: pd.DataFrame,
+    bases: Sequence[pd.DataFrame],
+    across: Collection[str] = (),
+    way: MatchMode | None = None,
+) -> Joined:
     """Match the rows of a file with those of its base, which may be several files; everything that
     is not compared is counted. across: columns of ACROSS that may differ between the sides.
+    way: if it is known.
 
     Raises UsageError if a side has several values there for the same point.
     """
     base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
-    way = match_mode(new, base)
+    way = way or match_mode(new, base)
     names = names_to_match(new, base, way, across)
     remarks: list[str] = []
     sides = []

@@ -24,10 +24,7 @@ from collbench.core.screen import remark
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.machine.others import Health
-    from collbench.machine.topology.model import Topology
 
-_MOST_OF_STATE = 1 << 20  # characters of how a machine was
 MOST_OWN_BYTES = 1 << 30  # of our CSV, before its rows are counted
 MOST_ROWS = 300_000  # of all files of a comparison, in which a row takes 4 KB of memory
 _FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > part.csv"
@@ -50,9 +47,7 @@ class ResultFile:
     """A file's rows, and the same as a table (see frame_of).
 
     name: the file as it was given. kind: the tool that wrote it. remarks: what a reader must know,
-    such as lines left out. network_gbits: of all NICs of a host, where the text has it. topology
-    and health: of the machine that it was measured on, before and after, where that was saved
-    beside it.
+    such as lines left out. network_gbits: of all NICs of a host, where the text has it.
     """
 
     records: Sequence[Record]
@@ -60,8 +55,6 @@ class ResultFile:
     kind: str
     remarks: tuple[str, ...] = ()
     network_gbits: float = 0.0
-    topology: "Topology | None" = None
-    health: "Health | None" = None
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -71,7 +64,7 @@ class ResultFile:
 
 
 def load(file: Path) -> ResultFile:
-    """The rows of a file, `-` for stdin, or of a saved run (`@1`), with its machine. Raises
+    """The rows of a file, `-` for stdin, or of a saved run (`@1`). Raises
     UsageError with the place if it cannot be read, is none of the known formats, is broken, or has
     no row.
     """
@@ -80,34 +73,8 @@ def load(file: Path) -> ResultFile:
 
         run = saved_run(str(file))
         remark(f"{file} is the run of {run.facts.started[:16]} UTC, @{run.name}: {run.facts.title}")
-        return replace(
-            _load(run.rows),
-            name=str(file),
-            topology=_topology_of(run.machine),
-            health=_health_of(run.health),
-        )
+        return replace(_load(run.rows), name=str(file))
     return _load(file)
-
-
-def _health_of(file: Path) -> "Health | None":
-    """How the machine was before and after; None where that is missing or broken."""
-    from collbench.core.codec import loads
-    from collbench.machine.others import Health
-
-    try:
-        return loads(Health, file.read_text(), file.name, _MOST_OF_STATE)
-    except (OSError, ValueError, UsageError):
-        return None
-
-
-def _topology_of(recording: Path) -> "Topology | None":
-    """The topology of a recording; None where it is missing, or of a version that is not read."""
-    from collbench.machine.discovery import loads, topology_of
-
-    try:
-        return topology_of(loads(recording.read_text(), recording.name))
-    except (OSError, ValueError, UsageError):
-        return None
 
 
 def _load(file: Path) -> ResultFile:

@@ -4,7 +4,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from collbench.compare.best import Errors
@@ -97,14 +96,10 @@ RateCurve = dict[int, MeasuredRate]  # by size in bytes
 
 @dataclass(slots=True)
 class MeasuredCurve:
-    """Rates, and what stands beside them in their rows."""
+    """Rates, and the rows that reached them."""
 
     rates: RateCurve = field(default_factory=dict)
-    versions: set[str] = field(default_factory=set)
-    devices: set[str] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-    hosts: set[int] = field(default_factory=set)
-    transports: set[str] = field(default_factory=set)
+    rows: dict[int, Record] = field(default_factory=dict)
 
 
 def rates_at(
@@ -176,14 +171,9 @@ def rate_curves(
             and key._replace(conditions=key.conditions[1:]) in cells
         ):
             continue
-        here = list(chain.from_iterable(sizes.values()))
         found[key] = MeasuredCurve(
             rates={size: _rate(here, errors) for size, here in sizes.items()},
-            versions={row.versions for row in here},
-            devices={row.device for row in here if row.device},
-            groups={row.group for row in here if row.group},
-            hosts={row.hosts for row in here if row.hosts},
-            transports={row.transport for row in here},
+            rows={size: fastest(here) for size, here in sizes.items()},
         )
     return found
 

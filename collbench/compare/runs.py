@@ -15,9 +15,8 @@ from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.files import state_folder, write_whole
 from collbench.core.reading import read_state
 from collbench.core.record import Record, Writer
-from collbench.machine.others import Health
 
-_ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
+_ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
 _MOST_FACTS_BYTES = 1 << 20
 
 
@@ -57,16 +56,6 @@ class SavedRun:
     def rows(self) -> Path:
         """The file of its rows."""
         return self.folder / _ROWS
-
-    @property
-    def machine(self) -> Path:
-        """A recording of the machine, which may be missing."""
-        return self.folder / _MACHINE
-
-    @property
-    def health(self) -> Path:
-        """How the machine was before and after, which may be missing."""
-        return self.folder / _HEALTH
 
 
 def name_of(folder: str) -> str:
@@ -128,17 +117,14 @@ class Keeper:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def finish(self, facts: RunFacts, health: Health | None = None) -> None:
-        """Close the rows and say how the run ended, and how the machine was."""
+    def finish(self, facts: RunFacts) -> None:
+        """Close the rows and say how the run ended."""
         if self._writer is None:
             return
         self._writer.close()
         if not self.problem:
             try:
-                folder = folder_of_runs() / self._name
-                _write(folder / _FACTS, facts)
-                if health is not None:
-                    write_whole(folder / _HEALTH, dumps(health))
+                _write(folder_of_runs() / self._name / _FACTS, facts)
             except (OSError, RuntimeError) as error:
                 self.problem = _problem(error)
 

@@ -38,10 +38,8 @@ ADVISED_REPEATS: Final = 9  # from 6 on an interval leaves the slowest and the f
 LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
 NEAR_HOURS: Final = 6.0  # runs within this are of one day
 # Standard deviations of the time of one row from one run to the next, which one file does not show:
-# of NCCL's rows with repeats and with one, and the largest that was seen of forced settings
-# (docs/explanation/statistics.md).
+# of NCCL's rows, and the largest that was seen of forced settings (docs/explanation/statistics.md).
 BETWEEN_RUNS: Final = 0.015
-BETWEEN_SINGLE_RUNS: Final = 0.02
 SETTING_SPREAD: Final = 0.03
 TAIL_FREEDOM: Final = 3.0  # of Student's t, as tails between real runs are
 SURE_SCALES: Final = 3.1824  # of t with 3 degrees of freedom: 95 of 100 values lie within

@@ -83,7 +83,7 @@ def run_doctor(options: Options) -> int:
         raise UsageError(
             f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
         )
-    check_assessment_files(options, "json", "html")
+    check_assessment_files(options, "json")
     if options.get("recording"):
         if _is_rank0():
             return _drive(_recordings_in(options["recording"]), options, fail_on, local_group())
@@ -165,7 +165,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
     failing = [one for one in findings if _fails([one], fail_on)]
     assessment = assessment_of(findings, failing, runs, names, seconds)
-    write_assessment(assessment, options, talk_beside(options, "json", "html"))
+    write_assessment(assessment, options, talk_beside(options, "json"))
     return UNJUDGED_CODE if is_unknown(runs) and not is_failed else int(is_failed)
 
 
@@ -179,7 +179,7 @@ def _show(
     is_failed: bool,
 ) -> None:
     """Show and write the findings."""
-    out = talk_beside(options, "json", "html")
+    out = talk_beside(options, "json")
     columns = width(out)
     shown = merged(findings)
     for finding in shown:
@@ -190,12 +190,6 @@ def _show(
     if options.get("json"):
         document = as_json(findings, runs, names, seconds, is_failed=is_failed)
         write_document(document, options["json"], "--json")
-    if options.get("html"):
-        from collbench.doctor.page import page
-
-        explanations = {one.check: check(one.check).EXPLANATION for one in findings}
-        text = page(shown, runs, explanations, names, last)
-        write_document(text, options["html"], "--html")
 
 
 def _list_command(options: Options) -> str:

@@ -68,22 +68,6 @@ class Conditions:
     readings: tuple[GpuReading, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuState:
-    """A GPU at one moment, for people to read: clocks in MHz, degrees Celsius, watts; None is what
-    is not reported. throttles: why it was held back.
-    """
-
-    index: int
-    name: str
-    sm_mhz: int | None
-    sm_max_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    throttles: tuple[str, ...]
-
-
 def visible() -> tuple[Gpu, ...]:
     """The GPUs that CUDA shows to this process, in CUDA's order: entry i is CUDA's device i. None
     of them where there is no driver.
@@ -175,40 +159,6 @@ def disturbances(before: Conditions, after: Conditions) -> tuple[str, ...]:
     if any(reading.foreign_pids for reading in readings):
         notes.append("other-processes")
     return tuple(notes)
-
-
-def states() -> tuple[GpuState, ...]:
-    """The GPUs that CUDA shows, as they are now; none where NVML does not start."""
-    try:
-        return tuple(_state(place, gpu) for place, gpu in enumerate(visible()))
-    except UnavailableError:
-        return ()
-
-
-def _state(index: int, gpu: Gpu) -> GpuState:
-    import pynvml
-
-    now = _reading(gpu.uuid, frozenset())
-    handle, _ = _device(gpu.uuid)
-    # NVML gives milliwatts
-    power, limit = (
-        None if handle is None else _number(handle, [name])
-        for name in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit")
-    )
-    sensor = pynvml.NVML_TEMPERATURE_GPU
-    bits = now.throttle_bits or 0
-    return GpuState(
-        index=index,
-        name=gpu.name,
-        sm_mhz=now.sm_mhz,
-        sm_max_mhz=now.sm_max_mhz,
-        temperature_c=None
-        if handle is None
-        else _number(handle, ["nvmlDeviceGetTemperature"], sensor),
-        power_w=None if power is None else power / 1000,
-        power_limit_w=None if limit is None else limit / 1000,
-        throttles=tuple(note for bit, note in _THROTTLES.items() if bits & bit),
-    )
 
 
 def _has_low_clock(reading: GpuReading) -> bool:

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
-from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.limits import FOREIGN_LEAST_S
 from collbench.core.text import escaped
-from collbench.machine.gpus import GpuState, states
 
 BUSIEST = 3  # processes that are named
 FOREIGN_NOTE = "other-processes:"  # of a row, and how many cores these had or waited for
@@ -176,32 +174,3 @@ def _command(pid: int, root: Path) -> str:
     except OSError:
         return "?"
     return escaped(text if len(text) <= _COMMAND_CHARS else f"{text[: _COMMAND_CHARS - 3]}...")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineState:
-    """A host at a moment. load: runnable tasks, the mean of the last minute, on so many cores; None
-    if the kernel does not say.
-    """
-
-    load: float | None
-    cores: int
-    gpus: tuple[GpuState, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """A host before and after something was measured."""
-
-    before: MachineState
-    after: MachineState
-
-
-def machine_state() -> MachineState:
-    """The host as it is now. Reads the kernel and NVML; changes nothing."""
-    try:
-        load: float | None = os.getloadavg()[0]
-    except OSError:
-        load = None
-    gpus = states() if has_nvidia_gpus() else ()
-    return MachineState(load=load, cores=usable_cores(), gpus=gpus)

@@ -1,10 +1,10 @@
-"""Tuning of NCCL from measured rows: lines for its CSV tuner plugin, variables of its environment,
-and rows for its optimizer script. Pure.
+"""Tuning of NCCL from measured rows: lines for its CSV tuner plugin, and variables of its
+environment. Pure.
 
 Only from NCCL's own rows that were forced to an algorithm, a protocol or a number of channels,
 against its own choice in the same file: our kernels' best shows nothing about NCCL's. What is not
 shown to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
-ext-tuner/example (plugin.c, scripts/optimize_config.py). The plugin takes the first line that
+ext-tuner/example (plugin.c). The plugin takes the first line that
 matches and reads unknown words as ring and simple. Where no line matches, or a line leaves channels
 open (-1), it asks for one channel (*nChannels = 1, up to NCCL 2.30 at least): so lines name
 channels and cover all sizes. While a CUDA graph is captured NCCL reports buffers as registered,
@@ -14,7 +14,7 @@ whether they are or not, so lines match any.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from math import isqrt, log, nan
+from math import isqrt, log
 from textwrap import wrap
 
 from collbench.core.case import Case
@@ -22,7 +22,7 @@ from collbench.core.errors import UsageError
 from collbench.core.limits import SETTING_SPREAD
 from collbench.core.peers import Variables, forced_by
 from collbench.core.record import Record
-from collbench.core.rows import by_workload, has_note, median_of, names_disturbance
+from collbench.core.rows import has_note
 from collbench.core.units import format_size
 from collbench.tune.nccl_gains import (
     HINT,
@@ -32,19 +32,13 @@ from collbench.tune.nccl_gains import (
     Range,
     TunerMatch,
     TunerSetting,
-    by_match,
     gains,
     ranges,
-    setting_of,
 )
 
 TUNER_COLUMNS = (
     "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"
     "nNodes,nRanks,numPipeOps,regBuff"
-)
-NCCL_ROWS_COLUMNS = (
-    "collective,size_bytes,algorithm,protocol,channels,nodes,ranks,pipeOps,regBuff,"
-    "cost_metric,bandwidth_gbps,latency_us"
 )
 LARGEST_SIZE = 4294967295
 _ANY_VALUE = -1
@@ -301,41 +295,3 @@ def variables_of(match: TunerMatch, setting: TunerSetting) -> Variables:
 def variables_text(match: TunerMatch, setting: TunerSetting) -> str:
     """The same as a shell takes them."""
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
-
-
-def nccl_rows_lines(rows: Sequence[Record]) -> list[str]:
-    """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are
-    none that it can use.
-
-    The script takes the fastest row of a size and knows no types or placements: of several
-    workloads of one operation only the one with most rows is written. It has no row for NCCL's own
-    choice, so it cannot show whether anything is gained: tuner_lines can. Rows that left channels
-    to NCCL are left out, because the plugin reads what the script would make of them as one
-    channel.
-    """
-    known = by_workload(
-        row
-        for row in rows
-        if row.backend == "nccl"
-        and row.op in TUNED_OPS
-        and setting_of(row).is_for_tuner
-        and not names_disturbance(row.notes)
-    )
-    if not known:
-        raise UsageError(
-            "no row of NCCL was forced to an algorithm, a protocol and channels: its optimizer"
-            " script needs all",
-            HINT,
-        )
-    lines = [NCCL_ROWS_COLUMNS]
-    for match, workloads in sorted(by_match(known).items()):
-        workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
-        for size, rows in known[workload].items():
-            for row in rows:
-                setting, time = setting_of(row), f"{median_of(row):.6g}"
-                algo = TUNER_ALGORITHMS[setting.algo]
-                where = match.hosts or _ANY_VALUE, match.ranks, _ANY_VALUE, _ANY_VALUE
-                measured = time, f"{row.busbw_gbs or nan:.6g}", time
-                cells = match.op, size, algo, setting.proto, setting.channels, *where, *measured
-                lines.append(",".join(map(str, cells)))
-    return lines

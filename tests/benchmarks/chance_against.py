@@ -1,4 +1,4 @@
-"""How often `compare --against` calls a healthy machine behind or faster, and how much of a real
+"""How often `compare --against` calls a healthy machine worse or better, and how much of a real
 slowdown it finds.
 
 Files: a shipped sweep against itself, each row of the file and of the reference moved by a draw of
@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from collbench.compare.baselines import CurveVerdict, judged
 from collbench.compare.load import load
 from collbench.core.limits import BEHIND_SHARE
-from tests.support.frames import records_of
+from tests.support.frames import against_reference
 
 SWEEP = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"
+OPS = ("allreduce", "allgather", "reducescatter", "alltoall")
 SPREADS = (0.005, 0.01, 0.015, 0.02, 0.03)
 SLOWDOWNS = ((0.85, 1), (0.85, 4), (0.85, 28), (0.7, 1), (0.7, 2), (0.7, 4), (0.5, 1), (0.5, 2))
 
@@ -28,7 +28,9 @@ SLOWDOWNS = ((0.85, 1), (0.85, 4), (0.85, 28), (0.7, 1), (0.7, 2), (0.7, 4), (0.
 def own_choices() -> pd.DataFrame:
     """One row for each size of four collectives: our kernels, and NCCL on plain buffers."""
     frame = load(SWEEP).frame
-    return frame[(frame["status"] == "ok") & (frame["buffers"] == "plain")].reset_index(drop=True)
+    is_ours = frame["op"].isin(OPS) & frame["backend"].isin(("cuda", "nccl"))
+    is_plain = (frame["status"] == "ok") & (frame["buffers"] == "plain")
+    return frame[is_ours & is_plain].reset_index(drop=True)
 
 
 def moved(frame: pd.DataFrame, spread: float, random: np.random.Generator) -> pd.DataFrame:
@@ -48,14 +50,9 @@ def slowed(frame: pd.DataFrame, share: float, sizes: int) -> tuple[pd.DataFrame,
     return slow, set(frame.loc[late, "size_bytes"])
 
 
-def has_any(verdicts: tuple[CurveVerdict, ...]) -> bool:
-    """Whether a size is called behind or faster."""
-    return any(verdict.has("behind", "faster") for verdict in verdicts)
-
-
 def nulls(frame: pd.DataFrame, spread: float, count: int) -> Iterator[tuple[bool, bool]]:
-    """Of each file whether anything is called behind: by a bare limit, and as the tool does it
-    (or faster).
+    """Of each file whether anything is called worse: by a bare limit, and as the tool does it (or
+    better).
     """
     random = np.random.default_rng(round(1e5 * spread))
     for _ in range(count):
@@ -63,7 +60,7 @@ def nulls(frame: pd.DataFrame, spread: float, count: int) -> Iterator[tuple[bool
         share = mine["busbw_gbs"] / theirs["busbw_gbs"]
         yield (
             bool((share < BEHIND_SHARE).any()),
-            has_any(judged(records_of(mine), records_of(theirs)).verdicts),
+            bool(against_reference(mine, theirs).rows["verdict"].isin(["better", "worse"]).any()),
         )
 
 
@@ -76,7 +73,7 @@ def main() -> None:
     count = parser.parse_args().files
     frame = own_choices()
     print(f"{count} files a line, {len(frame)} sizes each\n")
-    print("| spread | a size below 90% | called behind or faster |\n|---|---|---|")
+    print("| spread | a size below 90% | called worse or better |\n|---|---|---|")
     for spread in SPREADS:
         before, after = np.mean(list(nulls(frame, spread, count)), axis=0)
         print(f"| {spread:.1%} | {before:.1%} | {after:.1%} |", flush=True)
@@ -89,18 +86,12 @@ def main() -> None:
             random = np.random.default_rng(round(1e5 * spread))
             behind = 0
             for _ in range(max(1, count // 10)):
-                judgement = judged(
-                    records_of(moved(slow, spread, random)),
-                    records_of(moved(frame, spread, random)),
-                )
-                behind += sum(
-                    span.first <= size <= span.last
-                    for verdict in judgement.verdicts
-                    if (verdict.key.op, verdict.key.backend) == ("allreduce", "nccl")
-                    for span in verdict.spans
-                    if span.verdict == "behind"
-                    for size in late
-                )
+                rows = against_reference(
+                    moved(slow, spread, random), moved(frame, spread, random)
+                ).rows
+                here = (rows["op"] == "allreduce") & (rows["backend"] == "nccl")
+                worse = rows[here & (rows["verdict"] == "worse")]
+                behind += int(worse["size_bytes"].isin(late).sum())
             found.append(behind / len(late) / max(1, count // 10))
         texts = " | ".join(f"{one:.0%}" for one in found)
         where = f"{share:.0%} at {sizes} size{'s' * (sizes > 1)}"

@@ -86,8 +86,6 @@ def test_a_file_without_a_time_answers_nothing(
     assert run(["compare", file]) == 1
     assert "No row has a time: there is nothing to compare." in capsys.readouterr().out
     assert run(["compare", file, "--against"]) == 1
-    assert run(["compare", file, "--bands"]) == 2
-    assert "there is no band" in capsys.readouterr().err
 
 
 def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,21 +140,13 @@ def test_lines_fit_80_columns(
         [str(SWEEP)],
         [str(data)],
         [str(SWEEP), "--against"],
-        [str(SWEEP), "--bands"],
         [str(SWEEP), "--against", "h200x8-published"],
     ):
         assert run(["compare", *args]) in (0, 1)
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--tuner", "-", "--nccl-rows", "-"),
-        ("--tuner", "-", "--env"),
-        ("--nccl-rows", "-", "--against"),
-    ],
-)
+@pytest.mark.parametrize("options", [("--tuner", "-", "--env"), ("--tuner", "-", "--against")])
 def test_a_document_on_stdout_stands_alone(
     capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
@@ -165,7 +155,7 @@ def test_a_document_on_stdout_stands_alone(
     assert "stands alone" in err or "writes there, too" in err
 
 
-@pytest.mark.parametrize("option", ["--html", "--tuner", "--nccl-rows"])
+@pytest.mark.parametrize("option", ["--html", "--tuner"])
 def test_no_document_overwrites_results(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

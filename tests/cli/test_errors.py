@@ -193,7 +193,6 @@ def test_no_value_ends_in_a_traceback(
         "plot",
         "html",
         "tuner",
-        "nccl_rows",
         "json",
         "junit",
         "prometheus",
@@ -290,14 +289,31 @@ def test_sweep_refuses_what_has_no_effect(
 
 
 @pytest.mark.parametrize(
+    "args",
+    [
+        ("compare", "x.csv", "--bands"),
+        ("compare", "x.csv", "--nccl-rows"),
+        ("sweep", "--trace", "x"),
+        ("doctor", "--html", "x"),
+    ],
+)
+def test_an_option_that_is_gone_says_what_replaced_it(
+    capfd: Capture, args: tuple[str, ...]
+) -> None:
+    code, error, hint = complaint(capfd, *args)
+    assert code == 2
+    assert error.endswith("is no option any more") and hint
+
+
+@pytest.mark.parametrize(
     ("args", "match"),
     [
         (("--across", "group"), "--across: there is no base"),
         (("--force",), "--force: there is no base"),
         (("--fail-below", "5"), "--fail-below: there is no base"),
-        (("--all", "--bands"), "--all: it shows all rows of the answers"),
-        (("base.csv", "--env", "--bands"), "--bands, --env: for one file only"),
-        (("--html", "page.html", "--bands"), "--bands: --html stands alone"),
+        (("--all", "--env"), "--all: it shows all rows of the answers"),
+        (("base.csv", "--env"), "--env: for one file only"),
+        (("--html", "page.html", "--env"), "--env: --html stands alone"),
         (("--plot", "x.svg", "--env"), "--env: --plot draws the answers"),
         (("base.csv", "--plot", "x.svg", "--across", "group"), "--across: --plot draws"),
     ],

@@ -17,7 +17,6 @@ ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-ru
 # What makes each option write, by command and option; appended to it is the file.
 WRITES = {
     ("sweep", "--csv"): "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring",
-    ("sweep", "--trace"): "sweep --backend cpu --sizes 1K --ranks 2 --repeats 1 --algo ring",
     ("topo", "--record"): "topo",
     ("topo", "--svg"): "topo --machine pcie-4",
     ("topo", "--save"): "topo --measure",
@@ -28,7 +27,6 @@ WRITES = {
     ("check", "--json"): "check",
     **{("check", f"--{name}"): "check" for name in ASSESSMENT_FILES},
     ("doctor", "--json"): "doctor --only shm-size",
-    ("doctor", "--html"): "doctor --only shm-size",
     **{("doctor", f"--{name}"): "doctor --only shm-size" for name in ASSESSMENT_FILES},
     ("hunt", "--csv"): "hunt --ranks 2 --size 1K",
     ("hunt", "--json"): "hunt --ranks 2 --size 1K",
@@ -43,7 +41,6 @@ WRITES = {
     ("compare", "--junit"): f"compare new.csv {ROWS}",
     ("compare", "--prometheus"): f"compare new.csv {ROWS}",
     ("compare", "--tuner"): "compare new.csv",
-    ("compare", "--nccl-rows"): "compare new.csv",
     ("compare", "--plot"): "compare new.csv",
     ("compare", "--html"): "compare new.csv",
     ("tune", "--out"): "tune --backend cpu --sizes 1K --op allreduce",
@@ -60,7 +57,7 @@ WRITES = {
 }
 # What takes no processes and no minutes, and so is written twice, too.
 QUICK = [
-    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json"), ("doctor", "--html")),
+    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json")),
     *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
     *(("compare", "--junit"), ("compare", "--prometheus"), ("compare", "--plot")),
     *(("compare", "--html"), *(("doctor", f"--{name}") for name in ASSESSMENT_FILES)),

@@ -46,9 +46,8 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(
     assert (one.facts.rows, one.facts.wrong, one.facts.exit_code) == (2, 0, 0)
     assert one.facts.title.startswith("allreduce; ")
     assert [row.size_bytes for row in read(one.rows)] == [1 << 10, 1 << 20]
-    assert json.loads(one.machine.read_text())["format"] == "collbench-recording"
-    health = json.loads(one.health.read_text())
-    assert set(health) == {"before", "after"} and health["after"]["cores"] >= 1
+    machine = json.loads((one.folder / "machine.json").read_text())
+    assert machine["format"] == "collbench-recording"
     assert one.folder.stat().st_mode & 0o077 == 0
 
 
@@ -87,7 +86,7 @@ def test_runs_are_compared_by_number(
     assert run(["compare", "@1", "@2"]) == 0
     page = tmp_path / "page.html"
     assert run(["compare", "@1", "--html", str(page)]) == 0
-    assert "The machine that was measured, as it was found then." in page.read_text()
+    assert "allreduce" in page.read_text()
     capsys.readouterr()
     assert run(["compare", "@3"]) == 2
     assert "@3: no such saved run, there are 2" in capsys.readouterr().err

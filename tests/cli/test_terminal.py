@@ -80,7 +80,7 @@ def test_names_of_files(shown: Shown) -> None:
     """Also with bytes that are no text."""
     for name in (f"a{NASTY}", "no\udcfftext"):
         Path(f"{name}.csv").write_bytes((PROFILES / "results" / "h200x4.csv").read_bytes()[:20000])
-        for more in ([], ["--bands"], ["--html", f"{name}.html"], ["--plot", f"{name}.svg"]):
+        for more in ([], ["--html", f"{name}.html"], ["--plot", f"{name}.svg"]):
             assert "cut and left out" in shown("compare", f"{name}.csv", *more)
         shown("compare", f"{name}.csv", str(PROFILES / "results" / "h200x4.csv"))
         shown(*MODEL, "--sizes", "1K", "--csv", f"{name}.csv", "--resume")
@@ -113,7 +113,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
         file.write_text(header() + to_line(row) + "".join(line(name, text) for name in others))
         shown(*words, "--resume", "--dry-run")
         shown(*words, "--resume")
-        for more in ([], ["--bands"], ["--env"], ["--all"], ["--against", "h200x4"]):
+        for more in ([], ["--env"], ["--all"], ["--against", "h200x4"]):
             shown("compare", "rows.csv", *more)
     Path("other.csv").write_text(file.read_text() + to_line(row))
     for base in ([], ["other.csv"]):

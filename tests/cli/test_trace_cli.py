@@ -81,24 +81,3 @@ def test_a_rank_that_comes_late_is_named(proto: str, late: int) -> None:
 def test_what_cannot_be_traced_is_refused(capfd: Capture, args: list[str], match: str) -> None:
     assert run(["trace", *args]) in (2, 3)
     assert match in capfd.readouterr().err
-
-
-def test_a_sweep_traces_its_points(capfd: Capture, tmp_path: Path) -> None:
-    file = tmp_path / "t.json"
-    sweep = ["sweep", "--backend", "cpu", "--sizes", "64,4K", "--ranks", "2", "--algo", "ring"]
-    quick = ["--iters", "1", "--repeats", "1"]
-    assert run([*sweep, *quick, "--trace", str(file)]) == 0
-    document = json.loads(file.read_text())
-    assert [case.split(" by ")[0] for case in document["otherData"]["cases"]] == [
-        "allreduce 64",
-        "allreduce 4K",
-    ]
-    assert {event["pid"] for event in document["traceEvents"]} == set(range(6))
-    capfd.readouterr()
-    for more, match in (
-        (["--backend", "model", "--trace", "t.json"], "no point of this sweep can be traced"),
-        (["--backend", "cpu", "--trace", "-"], "rows go there"),
-        (["--backend", "cpu", "--dry-run", "--trace", "t.json"], "a dry run launches nothing"),
-    ):
-        assert run(["sweep", "--sizes", "64", "--ranks", "2", *more]) in (2, 3)
-        assert match in capfd.readouterr().err

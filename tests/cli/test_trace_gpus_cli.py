@@ -1,6 +1,5 @@
-"""`trace` and `sweep --trace` on GPUs that are data only: what is shown, and what cannot be had."""
+"""`trace` on GPUs that are data only: what is shown, and what cannot be had."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -64,21 +63,3 @@ def test_a_late_gpu_is_named(
     assert found["late"]["delay_us"] == pytest.approx(40 * LINK_S * 1e6, rel=0.1)
     assert 0 < found["clock_error_us"] < found["clock_limit_us"]
     assert sum(one["us"] for one in found["path"]) == pytest.approx(found["total_us"])
-
-
-def test_a_sweep_traces_rows_of_gpus(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plant(monkeypatch)
-    monkeypatch.setattr("collbench.bench.run_sweep.recordings_of", lambda group, options: [])
-    file = tmp_path / "t.json"
-    points = ("--backend", "cuda", "--ranks", "2", "--sizes", "4K", "--proto", "simple,ll")
-    quick = ("--iters", "1", "--repeats", "1", "--trace", str(file))
-    assert run(["sweep", *points, *quick, "--algo", "ring"]) == 0
-    cases = json.loads(file.read_text())["otherData"]["cases"]
-    assert [case.split(",")[0] for case in cases] == [
-        f"allreduce 4K by ring {proto} p2p" for proto in ("simple", "ll")
-    ]
-    capfd.readouterr()
-    assert run(["sweep", *points, *quick, "--algo", "ring", "--transport", "ce"]) == 3
-    assert "no point of this sweep can be traced" in capfd.readouterr().err

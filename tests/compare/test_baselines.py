@@ -1,8 +1,8 @@
 """compare --against: shipped references, the nearest machine, what is like what, and the sizes that
-fall behind or are faster.
+are slower or faster.
 """
 
-from collections.abc import Iterable
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from collbench.cli import run
-from collbench.compare.baselines import CurveVerdict, judged, published_floor, reference
+from collbench.compare.baselines import published_floor, reference
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.gpu_kinds import kind_of
-from tests.support.frames import records_of, write
+from tests.support.frames import against_reference, records_of, write
 
 H200 = catalog.results()["h200x4"]
 _read = cache(load)
@@ -45,11 +45,11 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
 
 def test_a_file_is_normal_against_itself() -> None:
     frame = shipped(H200)
-    found = judged(records_of(frame), records_of(frame))
-    assert {one.key.op for one in found.verdicts} >= {"allreduce", "allgather", "alltoall"}
-    assert not any(one.has("behind", "faster") for one in found.verdicts)
-    assert all(span.least == span.most == 1.0 for one in found.verdicts for span in one.spans)
-    assert (found.apart, found.differences) == ((), ())
+    found = against_reference(frame, frame)
+    assert set(found.rows["op"]) >= {"allreduce", "allgather", "alltoall"}
+    assert set(found.rows["verdict"]) == {"same"}
+    assert np.allclose(found.rows["ratio"], 1.0)
+    assert found.differences == () and len(found.remarks) == 1
 
 
 def test_the_range_that_falls_behind_is_named(
@@ -62,47 +62,29 @@ def test_the_range_that_falls_behind_is_named(
     file = tmp_path / "slow.csv"
     write(slow, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "allreduce, nccl, 4 ranks: falls behind at 1M to 16M at 50% (48% to 51%)" in out
-    assert "normal elsewhere (at least 100%)" in out
+    out = capsys.readouterr().out
+    assert "0 better, 3 worse, 10 same" in out
+    assert re.search(r"worst: (1M|4M|16M) allreduce nccl library \+100\.0%", out)
     assert run(["compare", str(file), "--against", "h200x4", "--fail-below", "20%"]) == 1
     assert run(["compare", str(H200), "--against", "h200x4", "--fail-below", "20%"]) == 0
 
 
-def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Small sizes take the same time: between two of the reference the rates of the smaller are no
-    measure.
-    """
+def test_between_two_sizes_of_the_reference_any_rate_of_theirs_will_do() -> None:
+    """And that in the time of the larger: small sizes take the same time."""
     frame = shipped(H200)
-    [first, *rest] = [
-        one
-        for _, one in frame[
-            (frame["op"] == "allreduce")
-            & (frame["backend"] == "nccl")
-            & (frame["size_bytes"] <= 4096)
-        ].iterrows()
-    ]
-    rows, time_us = [], max(row["time_us"] for row in (first, *rest)) / 0.85
-    for size in (8 << k for k in range(10)):
-        algbw = size / time_us / 1e3
-        rows.append(
-            first.to_dict()
-            | {
-                "size_bytes": size,
-                "count": size // 4,
-                "time_us": time_us,
-                "algbw_gbs": algbw,
-                "busbw_gbs": 1.5 * algbw,
-            }
-        )
-    file = tmp_path / "slow.csv"
-    write(pd.DataFrame(rows, columns=list(frame.columns)), file)
-    assert run(["compare", str(file), "--against", "h200x4"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "falls behind at 8 to 4K at 79% to 85% (75% to 88%)" in told
-    assert "normal" not in told
+    here = (frame["op"] == "allreduce") & (frame["backend"] == "nccl")
+    near = frame[here & (frame["size_bytes"] == 512)]
+    time_us = frame[here & (frame["size_bytes"] == 4096)]["time_us"].iloc[0]
+
+    def ratio(slower: float) -> float:
+        algbw = 1024 / (time_us * slower) / 1e3
+        mine = near.assign(size_bytes=1024, count=256, algbw_gbs=algbw, busbw_gbs=1.5 * algbw)
+        (found,) = against_reference(mine, frame).rows["ratio"]
+        return float(found)
+
+    assert ratio(1.0) == pytest.approx(1.0)
+    assert ratio(0.9) == pytest.approx(1.0)
+    assert ratio(2.0) == pytest.approx(2.0, rel=0.01)
 
 
 def test_what_was_measured_otherwise_is_not_compared(
@@ -116,12 +98,8 @@ def test_what_was_measured_otherwise_is_not_compared(
     write(alone, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "nothing is comparable" in out
-        and "the file has allreduce by cuda isolated on 4 ranks" in out
-    )
+    assert "nothing to compare" in out and "differs in conditions isolated | -" in out
     assert run(["compare", str(file), "--against", str(file)]) == 0
-    assert "allreduce, cuda isolated, 4 ranks: normal at" in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive
@@ -133,7 +111,7 @@ def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture
     with pytest.raises(UsageError, match="no shipped reference is of"):
         reference("", records_of(frame.assign(device="4 x NVIDIA Something")))
     assert run(["compare", str(H200), "--against"]) == 0
-    assert "against h200x4" in capsys.readouterr().out
+    assert "base h200x4" in capsys.readouterr().out
 
 
 def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
@@ -143,36 +121,22 @@ def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
     assert reference("", records_of(load(Path(file)).frame)).name == "h200x8-published"
     assert run(["compare", file, "--against", "h200x4"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "not in it, or only at other sizes: allreduce by nccl on 4 ranks" in out
+    assert "not in the reference, or only at other sizes: allreduce by nccl on 4 ranks" in out
 
 
-def test_sizes_beyond_the_reference_are_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_beyond_the_reference_are_counted() -> None:
     frame = shipped(H200)
     frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
-    some, file = tmp_path / "some.csv", tmp_path / "mine.csv"
-    write(frame[frame["size_bytes"].between(1024, 1 << 20)], some)
-    write(frame, file)
-    assert run(["compare", str(file), "--against", str(some)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "not compared: allreduce by nccl on 4 ranks at 8 to 512 and 4M to 1G, where it has no size"
-        " of that curve"
-    ) in out
+    found = against_reference(frame, frame[frame["size_bytes"].between(1024, 1 << 20)])
+    assert len(found.rows) == 5
+    assert "8 points are at sizes that the reference does not reach" in found.remarks
 
 
 def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", str(H200), "--against", "a100x8-published"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "against a100x8-published: 8 x NVIDIA A100 SXM; no date; nccl; source github.com" in out
-        and "the file is of 4 x NVIDIA H200" in out
-    )
-    assert (
-        "nothing is comparable: it has allreduce by nccl on 8 ranks at 32K to 16G; the file has"
-        in out
-    )
+    assert "the base is of 8 x NVIDIA A100 SXM; no date; nccl; source github.com" in out
+    assert "differs in ranks 4 | 8, device H200 SXM | A100 SXM" in out
     assert run(["compare", str(H200), "--against", "no-such-thing"]) == 2
     err = capsys.readouterr().err
     assert (
@@ -212,20 +176,16 @@ def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_b
     )
 
 
-def of_all(verdicts: Iterable[CurveVerdict]) -> dict[int, float]:
-    """The highest share of each number of ranks."""
-    return {one.key.ranks: max(span.most for span in one.spans) for one in verdicts}
-
-
 def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
     frame = load(catalog.results()["b200x8-published"]).frame
     slow = frame.copy()
     slow.loc[slow["algo"] == "library", "busbw_gbs"] *= 0.5
-    assert of_all(judged(records_of(slow), records_of(frame)).verdicts) == dict.fromkeys(
-        range(4, 9), 0.5
-    ), "forced rows, which were not slowed, do not stand for NCCL's own choice"
-    forced = judged(records_of(frame[frame["algo"] == "ring"]), records_of(frame))
-    assert not forced.verdicts and [one.fields[0][0] for one in forced.apart] == ["conditions"]
+    rows = against_reference(slow, frame).rows
+    assert set(rows["ranks"]) == set(range(4, 9))
+    assert rows["ratio"].min() == pytest.approx(2.0), "forced rows do not stand for NCCL's own"
+    forced = against_reference(frame[frame["algo"] == "ring"], frame)
+    assert not len(forced.rows)
+    assert any("differs in conditions" in text for text in forced.remarks)
 
 
 def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,9 +196,8 @@ def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "12 % more time"
     told = capsys.readouterr()
-    assert "behind is surely below 95.2%" in told.out
-    assert "falls behind at 32K to 16G at 89%" in told.out
-    assert "slower than a100x8-published by more than 5%" in told.err
+    assert "`same` means within 5%" in told.out
+    assert "slower by more than 5%" in told.err
 
 
 @pytest.mark.parametrize(
@@ -247,7 +206,7 @@ def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixt
         # single repeats, which differ from run to run by more than the gate allows
         (1.005, slice(None), "1%", "cannot judge: no interval is narrow enough for 1%"),
         # one size among many is no proof
-        (1.15, slice(3, 4), "10%", "not judged: 1 sizes are over 10% slower"),
+        (1.15, slice(3, 4), "10%", "not judged: 1 row took over 10% longer"),
     ],
 )
 def test_a_gate_that_cannot_judge_is_no_pass(
@@ -265,28 +224,29 @@ def test_a_gate_that_cannot_judge_is_no_pass(
     assert said in capsys.readouterr().err
 
 
-def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:
+def test_one_slow_size_by_chance_is_not_worse_and_several_are() -> None:
     frame = load(catalog.results()["a100x8-published"]).frame
     verdicts = []
     for slow in (1, 4):
         mine = frame.copy()
         mine.loc[mine.index[5 : 5 + slow], "busbw_gbs"] *= 0.8
-        (one,) = judged(records_of(mine), records_of(frame)).verdicts
-        verdicts.append([(span.verdict, span.sizes) for span in one.spans][1:-1])
-    assert verdicts == [[("cannot tell", 1)], [("behind", 4)]]
+        found = against_reference(mine, frame)
+        verdicts.append([found.count(one) for one in ("worse", "cannot tell", "better")])
+    assert verdicts == [[0, 1, 0], [4, 0, 0]]
 
 
 @pytest.mark.daily(1)
 @pytest.mark.parametrize("spread", [0.005, 0.015])
-def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
+def test_chance_calls_nothing_worse_or_better(spread: float) -> None:
     """Rows of a healthy machine move by t from run to run; the repeats do not show it."""
     frame = shipped(H200)
     frame = frame[frame["status"] == "ok"]
     rng = np.random.default_rng(3)
     for _ in range(3):
         moved = frame["busbw_gbs"] * np.exp(spread / 3**0.5 * rng.standard_t(3, len(frame)))
-        found = judged(records_of(frame.assign(busbw_gbs=moved)), records_of(frame)).verdicts
-        assert found and not any(one.has("behind", "faster") for one in found)
+        found = against_reference(frame.assign(busbw_gbs=moved), frame)
+        assert len(found.rows) and not found.called
+        assert set(found.rows["verdict"]) <= {"same", "cannot tell"}
 
 
 def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,12 +258,8 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
     write(mine, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert (
-        "faster than the reference at 8 to 1G at 300% (288% to 312%): other hardware or other"
-        " settings?" in told
-    )
-    assert "NVLS: NCCL's choice | off" in told
-    assert "normal" not in told
+    assert "13 better" in told and "-66.7%" in told
+    assert "NCCL_NVLS_ENABLE: - | 0" in told
 
 
 @pytest.mark.daily(4)
@@ -331,56 +287,31 @@ def test_unlike_is_not_compared_and_says_why(
     write(mine.assign(**{column: value}), file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 1
     told = " ".join(capsys.readouterr().out.split())
-    assert "nothing is comparable" in told and said in told
+    assert "nothing to compare" in told and said in told
     remedy = {"device": "--force"}.get(column, f"--across {column}")
     has_remedy = column in ("device", "group", "hosts", "transport")
     assert (f"to compare them still: {remedy}" in told) == has_remedy
     if has_remedy:
         assert run(["compare", str(file), "--against", "h200x4", *remedy.split()]) == 0
         told = capsys.readouterr().out
-        assert f"{ops}, cuda, 4 ranks: normal" in told or column == "hosts"
-        assert "differs (file | reference" in told or column == "transport"
+        assert f"{column}: {value} | " in told
 
 
 def test_what_decides_nothing_does_not_keep_rows_apart() -> None:
     """The reduction of what reduces nothing, and the root of what has none."""
     frame = shipped(H200)
     mine = frame[(frame["op"] == "allgather") & (frame["backend"] == "nccl")]
-    assert judged(records_of(mine.assign(redop="max", root=3)), records_of(frame)).verdicts
+    assert len(against_reference(mine.assign(redop="max", root=3), frame).rows)
 
 
-def test_what_is_not_known_is_compared_and_named() -> None:
+def test_what_is_not_known_is_compared() -> None:
     """Another tool's file names neither launcher nor variables, and maybe no hosts."""
     frame = shipped(H200)
     mine = frame[frame["backend"] == "nccl"]
-    found = judged(
-        records_of(
-            mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7")
-        ),
-        records_of(frame),
-    )
-    assert len(found.verdicts) == len(judged(records_of(mine), records_of(frame)).verdicts)
-    assert {name: (ours, theirs) for name, ours, theirs in found.differences} == {
-        "device": ("not known", "4 x NVIDIA H200"),
-        "group": ("not known", "mpi"),
-        "hosts": ("not known", "1"),
-        "NCCL": ("2.27.7", "2.28.9"),
-        "NVLS": ("not known", "off"),
-        "measured by": ("another tool", "collbench"),
-    }
-
-
-def test_variables_of_nccl_are_named_beside() -> None:
-    frame = shipped(H200)
-    mine = frame[frame["backend"] == "nccl"]
-    slow = mine.assign(
-        versions=mine["versions"].str.replace(
-            "NCCL_NVLS_ENABLE=0", "NCCL_NVLS_ENABLE=0 NCCL_P2P_DISABLE=1"
-        )
-    )
-    assert judged(records_of(slow), records_of(frame)).differences == (
-        ("NCCL_P2P_DISABLE", "1", "-"),
-    )
+    other = mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7")
+    found = against_reference(other, frame)
+    assert len(found.rows) == len(against_reference(mine, frame).rows)
+    assert ("nccl", "2.27.7", "2.28.9") in found.differences
 
 
 def test_other_columns_have_no_curve_across_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -427,13 +358,7 @@ def test_wrong_rows_fail_beside_a_reference(
     file = published(tmp_path, "a100x8-published", status=["wrong", *["ok"] * (len(frame) - 1)])
     assert run(["compare", str(file), "--against"]) == 0
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1
-    assert "1 row of wrong or failed results" in capsys.readouterr().err
-
-
-def test_against_goes_with_other_answers_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", str(H200), "--against", "--bands"]) == 0
-    out = capsys.readouterr().out
-    assert "worst of a band" in out and "against h200x4" in out
+    assert "1 rows are wrong or failed" in capsys.readouterr().err
 
 
 def test_a_floor_is_the_slowest_published_machine_of_the_kind() -> None:

@@ -8,8 +8,7 @@ from itertools import product
 
 import pytest
 
-from collbench.compare.best import summarise
-from collbench.compare.curves import Curve, automatic, curves, envelope, heat_maps, pairs
+from collbench.compare.curves import Curve, automatic, curves, envelope, pairs
 from collbench.compare.plots.lines import (
     MOST_CHANGED,
     MOST_COLORED,
@@ -105,35 +104,6 @@ def test_envelope_and_automatic_choice_name_their_configurations() -> None:
 
 def test_only_rows_that_are_right_count() -> None:
     assert curves(records(row(status="waived"), row((10.0,), status="wrong"))) == ()
-    assert heat_maps(summarise(records(row(status="waived")))) == ()
-
-
-def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
-    channels, algorithm = sorted(
-        heat_maps(summarise(records(*sweep()))), key=lambda one: one.knob, reverse=True
-    )
-    assert (algorithm.knob, algorithm.values, algorithm.sizes) == (
-        "algorithm",
-        ("ring", "tree"),
-        (1024, 4096),
-    )
-    assert [pytest.approx(shares) for shares in algorithm.share] == [(10 / 24, 1.0), (1.0, 32 / 50)]
-    assert (channels.knob, channels.values) == ("channels", ("1", "2"))
-    assert [pytest.approx(shares) for shares in channels.share] == [(10 / 20, 32 / 40), (1.0, 1.0)]
-
-
-def test_a_value_that_was_not_measured_at_a_size_is_unknown_there() -> None:
-    given = records(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048))
-    [one] = heat_maps(summarise(given))
-    assert one.share[0] == (1.0, 1.0)
-    assert one.share[1][0] == 0.5
-    assert math.isnan(one.share[1][1])
-
-
-def test_knobs_in_bytes_are_told_as_sizes_and_in_their_order() -> None:
-    given = records(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
-    [one] = heat_maps(summarise(given))
-    assert (one.knob, one.values) == ("buffer", ("64K", "512K", "4M"))
 
 
 def test_few_configurations_have_a_colour_each_and_of_many_the_best() -> None:

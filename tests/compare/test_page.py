@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 from collbench.cli import run
-from collbench.compare.likeness import likeness
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.compare.page.histograms import WIDTH
@@ -32,7 +31,7 @@ from collbench.core.text import escaped
 from collbench.core.verdict import interval
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.frames import records, records_of, row
+from tests.support.frames import records, row
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 H200 = catalog.results()["h200x4"]
@@ -266,7 +265,7 @@ def test_the_policy_names_exactly_the_style_and_the_script(h200: str) -> None:
 def test_tables_need_no_script(h200: str) -> None:
     parsed = Parsed(h200)
     assert "noscript" in [tag for tag, _ in parsed.elements]
-    for name in ("glance", "best", "knobs", "odd", "links", "origin"):
+    for name in ("glance", "best", "odd", "origin"):
         assert any(given.get("id") == name for _, given in parsed.elements), name
     assert (
         len(
@@ -283,19 +282,6 @@ def test_tables_need_no_script(h200: str) -> None:
         for tag, given in parsed.elements
         if tag in ("tr", "figure", "section", "table")
     )
-
-
-def test_the_links_are_those_of_the_nearest_described_machine_or_unknown(h200: str) -> None:
-    assert "The results do not describe the links. This is the described machine h200x4-vm" in h200
-    assert "NV18\n364.5" in h200
-    given = load(H200).frame
-    near = likeness(given.assign(device="6 x NVIDIA H200", ranks=6))
-    assert near is not None
-    assert (near.name, near.is_same) == ("hgx-h200", False)
-    for unlike in ("4 x NVIDIA Something", "4 x NVIDIA H200 NVL", "4 x NVIDIA H100 PCIe"):
-        assert likeness(given.assign(device=unlike)) is None, "a card has other links than a board"
-    assert likeness(given.assign(device="")) is None
-    assert "no described machine has its GPUs" in of_rows(records_of(given.assign(device="cores")))
 
 
 def test_what_is_not_known_is_not_told() -> None:
@@ -434,7 +420,7 @@ def test_usage_and_files_that_cannot_be_written(
     assert "is a directory" in capsys.readouterr().err
     assert run(["compare", small, "--html", str(tmp_path / "no" / "x.html")]) == 3
     assert "give another file with --html" in capsys.readouterr().err
-    assert run(["compare", small, "--html", "x.html", "--bands"]) == 2
+    assert run(["compare", small, "--html", "x.html", "--env"]) == 2
     assert "--html stands alone" in capsys.readouterr().err
     files = [str(file) for file in catalog.results().values()]
     assert run(["compare", *files[:3], "--html", "x.html"]) == 2

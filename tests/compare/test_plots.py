@@ -148,7 +148,7 @@ def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) ->
         (["missing.csv"], "dir.png", 2, "is a directory"),
         (["missing.csv"], "x.png", 2, "missing.csv"),
         ([H200, H200, H200], "x.png", 2, "one file or two"),
-        ([H200, "--bands"], "x.png", 2, "--plot"),
+        ([H200, "--env"], "x.png", 2, "--plot"),
         (["waived.csv"], "x.png", 2, "nothing to draw"),
     ],
 )

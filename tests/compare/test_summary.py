@@ -7,15 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from collbench.compare.bands import choice_gaps
 from collbench.compare.best import effect_of, spans, summarise
-from collbench.compare.curves import curves, heat_maps
+from collbench.compare.curves import curves
 from collbench.compare.join import join
 from collbench.compare.outliers import suspects
-from collbench.compare.tables.bands import band_lines
 from collbench.compare.tables.summary import summary_lines
 from collbench.core import record
-from collbench.core.errors import UsageError
 from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
 from collbench.core.record import Record
@@ -210,8 +207,6 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     assert {
         tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)
     } == {(str(value),) for value in values}
-    [told] = heat_maps(summarise(given))
-    assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
     # two files: a row joins its own value only
     assert {
         key[-1]
@@ -304,41 +299,6 @@ def test_conditions_and_placements_are_problems_of_their_own() -> None:
     assert "allreduce, 4 ranks, in place" in said
 
 
-def test_bands_take_the_worst_size_of_own_choices() -> None:
-    given = records(
-        # alone; 2.0 to 2.2, median 2.1
-        row((10.0, 10.0, 10.0), size_bytes=1024),
-        row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),
-        # 1.5
-        row((10.0, 10.0, 10.0), size_bytes=65536, notes="auto"),
-        row((15.0, 16.0, 14.0), size_bytes=65536, backend="nccl"),
-        row((1.0, 1.0, 1.0), size_bytes=65536, algo="tree"),  # not our own choice
-        # forced
-        row((10.0, 10.0, 10.0), size_bytes=2 << 20, notes="auto"),
-        row((9.0, 9.0, 9.0), size_bytes=2 << 20, backend="nccl", algo="ring"),
-        row((10.0, 10.0, 10.0), size_bytes=1 << 30, notes="auto"),
-        row((9.0, 9.5, 9.4), size_bytes=1 << 30, backend="nccl"),
-        # above all bands
-        row((10.0, 10.0, 10.0), size_bytes=2 << 30, notes="auto"),
-        row((1.0, 1.0, 1.0), size_bytes=2 << 30, backend="nccl"),
-    )
-    [worst] = choice_gaps(summarise(given)).values()
-    assert {band: (one.size_bytes, round(one.value, 6)) for band, one in worst.items()} == {
-        "up to 64K": (65536, 1.5),
-        "128M-1G": (1 << 30, 0.94),
-        "above 1G": (2 << 30, 0.1),
-    }
-    assert all(one.ratio.low < one.value < one.ratio.high for one in list(worst.values())[:2])
-    title, _, heading, ratios, intervals, sizes = band_lines(given)
-    assert "4 ranks" in title
-    assert heading.split() == ["op", "up", "to", "64K", "128K-1M", "2-16M", "32-64M", "128M-1G"]
-    assert ratios.split() == ["allreduce", "1.50", "-", "-", "-", "0.94"]
-    assert len(intervals.split()) == 2
-    assert sizes.split() == ["64K", "1G"]
-    with pytest.raises(UsageError, match="there is no band"):
-        band_lines(records(row((1.0, 1.0))))
-
-
 def test_single_repeats_tell_nothing_apart() -> None:
     assert not is_separated([1.0], [9.0])
     [sizes] = summarise(records(row((1.0,)), row((9.0,), algo="tree"))).best.values()
@@ -413,6 +373,4 @@ def test_shipped_sweep(h200: Sequence[Record]) -> None:
     assert "No row looks wrong" in said
     # Of 13 sizes of 9 operations, 5 cannot do 8 bytes with 4 blocks.
     assert len(summarise(h200).every_best) == 9 * 13 - 5
-    assert max(map(len, band_lines(h200))) <= 80
-    assert len(band_lines(h200)) == 3 + 3 * 9
     assert len(summary_lines(h200, 120, True)) > 1399

@@ -29,7 +29,6 @@ _FILE_OPTIONS = frozenset(
         "save",
         "against",
         "tuner",
-        "nccl_rows",
         "plot",
         "html",
         "json",
@@ -264,7 +263,7 @@ def _of_csv(random: Random) -> Case:
         case 4 | 5:
             args = ["compare", "rows.csv", *_options(random, "compare", 2)]
         case 6:
-            args = ["compare", "rows.csv", *random.choice((["--all"], ["--bands"], ["--env"]))]
+            args = ["compare", "rows.csv", *random.choice((["--all"], ["--env"]))]
         case 7 if random.random() < 0.2:
             args = ["compare", "rows.csv", "--html", random.choice(("-", "page.html"))]
         case 7 if random.random() < 0.03:

@@ -1,4 +1,4 @@
-"""`trace` and `sweep --trace` on the machine itself: a launch has all of its ranks, channels,
+"""`trace` on the machine itself: a launch has all of its ranks, channels,
 tracks and rounds, its causes add up to it, and a rank that is late is named. By hand:
 
     python3 -m collbench trace --backend cuda --size 1M --launches 20
@@ -155,20 +155,6 @@ def test_a_late_rank_is_the_cause(algo: str, proto: str, late: int, gpus: int) -
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_sweep_traces_its_rows_on_gpus(model: str, tmp_path: Path, gpus: int) -> None:
-    file = tmp_path / "trace.json"
-    points = ("--algo", "ring", "--proto", "simple,ll", "--sizes", "64K")
-    quick = ("--repeats", "1", "--iters", "5", "--trace", str(file))
-    collbench("sweep", "--backend", "cuda,nccl", *points, *quick, model=model, ranks=gpus)
-    document = json.loads(file.read_text())
-    assert [case.split(",")[0] for case in document["otherData"]["cases"]] == [
-        "allreduce 64K by ring simple p2p",
-        "allreduce 64K by ring ll p2p",
-    ]
-    assert {event["pid"] for event in document["traceEvents"]} == set(range(2 * (gpus + 1)))
-
-
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("op", "size"), [("allreduce", "1M"), ("broadcast", "64K")])
 def test_the_choice_and_its_least_time_come_first(
     model: str, op: str, size: str, gpus: int
@@ -178,13 +164,3 @@ def test_the_choice_and_its_least_time_come_first(
     assert out.startswith("Chosen: ")
     assert "Least by the model of " in out
     assert "over the fullest link (" in out
-
-
-def test_launches_by_copy_engines_are_not_traced(gpus: int, tmp_path: Path) -> None:
-    points = ("--backend", "cuda", "--transport", "ce", "--algo", "ring", "--sizes", "1M")
-    file = tmp_path / "trace.json"
-    command = ["-m", "collbench", "sweep", *points, "--trace", str(file)]
-    ended = run(started("local", gpus, command), LIMIT_S)
-    assert ended.code == 3
-    assert "no point of this sweep can be traced" in ended.stderr
-    assert not file.exists()

@@ -153,17 +153,6 @@ def test_a_box_of_pcie(ask: Ask) -> None:
     assert topology.notes == ()
 
 
-def test_the_tree_is_trusted_where_nvml_disagrees(ask: Ask) -> None:
-    topology = topology_of(
-        [ask(hosts.pcie_box, lambda nvml: setattr(nvml, "ancestor", lambda a, b: 30))]
-    )
-    assert labels(topology) == [row.split() for row in PCIE_BOX]
-    assert (
-        "NVML says PHB of GPU 0 and GPU 1 and 1 other pairs, the PCIe tree says PIX: rates follow"
-        " the tree" in topology.notes
-    )
-
-
 def test_a_flat_virtual_machine_is_said_to_be_one(ask: Ask) -> None:
     recording = ask(hosts.h200_vm)
     topology = topology_of([recording])
@@ -302,25 +291,6 @@ def test_c2c(ask: Ask) -> None:
     assert (link.a, link.b, link.count) == ("cpu0", "gpu0", 10)
     assert link.raw_gbs == pytest.approx(447.12)
     assert path(topology, "gpu0", "cpu0").kind == "C2C"
-
-
-def test_a_split_switch(tmp_path: Path) -> None:
-    nvml = hosts.hgx_h100(tmp_path)
-    for gpu in nvml.gpus:
-        gpu.links.clear()
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:11:00.0/0000:21:00.0").mkdir(
-        parents=True
-    )
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:21:00.0/0000:11:00.0").mkdir(
-        parents=True
-    )
-    with driver(nvml):
-        topology = topology_of([record(tmp_path)])
-    assert (label(topology, "gpu0", "gpu1"), label(topology, "gpu0", "gpu2")) == ("PXB", "NODE")
-    assert [(link.a, link.b, link.note) for link in topology.links if link.note] == [
-        ("pci:0000:11:00.0", "pci:0000:21:00.0", "pcilink")
-    ]
-    assert topology.notes == ()
 
 
 def test_virtual_functions_are_left_out(tmp_path: Path) -> None:

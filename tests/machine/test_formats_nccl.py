@@ -25,22 +25,20 @@ DUMPS = [
 
 
 def plain(element: xml_tree.Element) -> tuple[object, ...]:
-    return element.tag, dict(element.attributes), [plain(child) for child in element.children]
+    """An element without links of GPUs, which are written one for each neighbour."""
+    inner = [plain(child) for child in element.children if child.tag not in ("nvlink", "xgmi")]
+    return element.tag, dict(element.attributes), inner
 
 
 @pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.name)
 def test_what_was_read_is_written_again(file: Path) -> None:
-    """Every element and attribute, in their order."""
+    """Every element and attribute, in their order, and all links."""
     text = file.read_text()
     topology = nccl_xml.read(text, str(file))
     again = nccl_xml.write(topology)
     assert plain(xml_tree.parse(again, "again")) == plain(xml_tree.parse(text, "file"))
     second = nccl_xml.read(again, str(file))
-    assert (second.nodes, second.links, second.notes) == (
-        topology.nodes,
-        topology.links,
-        topology.notes,
-    )
+    assert (second.nodes, second.links) == (topology.nodes, topology.links)
 
 
 @needs_real
@@ -121,9 +119,7 @@ def test_devices_without_a_class_stay_unknown() -> None:
 
 
 def test_nvlinks_are_counted_once() -> None:
-    """Both ends list a bundle; a card of two ports is two NICs; Broadcom's link beside the tree
-    joins two switches.
-    """
+    """Both ends list a bundle; a card of two ports is two NICs."""
     topology = formats.read(OWN / "nvlink-pairs-nccl.xml")
     nvlinks = [
         (link.a, link.b, link.count, link.generation)
@@ -134,10 +130,6 @@ def test_nvlinks_are_counted_once() -> None:
     assert labels(topology) == ["X NV1 NVB", "NV1 X NV2", "NVB NV2 X"]
     assert [gpu.address[5:7] for gpu in topology.gpus] == ["07", "06", "86"]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1"]
-    assert [(link.a, link.b) for link in topology.links if link.note == "pcilink"] == [
-        ("pci0", "pci1")
-    ]
-    assert path(topology, "pci0", "pci1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     assert topology.by_id["gpu1"].fact("xml:shade") == "green"
 
 
@@ -185,8 +177,7 @@ def test_ends_that_differ_and_ends_that_are_not_there() -> None:
         + gpu("02", '<nvlink target="00000000:01:00.0" count="1" tclass="0x030200"/>')
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
-    assert "different numbers" in topology.notes[1]
-    assert "1 NVLinks end at something" in topology.notes[2]
+    assert any("are left out (line 1)" in note for note in topology.notes)
 
 
 def test_several_switches_are_one() -> None:
@@ -196,7 +187,6 @@ def test_several_switches_are_one() -> None:
     topology = read(gpu("01", switches) + gpu("02", switches))
     assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6]
     assert len(topology.of_kind("nvswitch")) == 1
-    assert switches in nccl_xml.write(topology).replace("\n", "").replace("  ", "")
 
 
 def test_a_discovered_machine_is_written() -> None:
@@ -265,11 +255,7 @@ def test_a_discovered_machine_is_written() -> None:
 
 
 def test_facts_that_are_no_attributes_are_not_written() -> None:
-    facts = (
-        ("gpu_links", "x*y 0000:c0:00.0*2*0x068000"),
-        ("xml:a b", "1"),
-        ("xml:kept", 'with "quotes" & <signs>'),
-    )
+    facts = (("xml:a b", "1"), ("xml:kept", 'with "quotes" & <signs>'))
     nodes = (
         Node(id="cpu0", kind="cpu", index=0),
         Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts),
@@ -279,7 +265,6 @@ def test_facts_that_are_no_attributes_are_not_written() -> None:
     again = nccl_xml.read(
         nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
     ).gpus[0]
-    assert again.fact("gpu_links") == "fffffff:ff:ff.0*4*0x068000"
     assert again.fact("xml:kept") == 'with "quotes" & <signs>'
     assert not again.fact("xml:a b")
 
@@ -370,16 +355,11 @@ def test_links_listed_once_for_each_peer_are_one_bundle() -> None:
 @pytest.mark.parametrize(
     "remark",
     [
-        "GPU2 and GPU3 tell different numbers",
-        "only one of their ends lists: GPU0 to GPU2",
-        "links of GPU0 end at the GPU itself",
-        "link_speed nan GT/s PCIe, speed -inf",
-        "GPU5: inside another GPU or NIC",
-        "GPU6: no rank",
+        "that another line contradicts, are left out (line 5, 18, 22, 23, 41)",
         "GPU1: 7 NVLinks, more than the 6",
         "GPU4, GPU5 and GPU6: no link to a peer",
         "unequal numbers of links to peers: 7, but GPU0 3, GPU2 2, GPU3 6",
-        "GPU0 and GPU6 have one PCI address",
+        "GPU0 and GPU6 share a number or a PCI address",
     ],
 )
 def test_contradictions_are_remarked_on(remark: str) -> None:
@@ -421,12 +401,12 @@ def test_a_gpu_that_an_nvswitch_has_lost_has_no_rate() -> None:
     [
         (
             '<pci busid="0000:01:00.0" class="0x030200" link_speed="x" link_width="16"/>',
-            "link_speed of 1 PCI devices is none of PCIe",
+            "values that no machine has",
         ),
         (
             '<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"/></pci>'
             '<pci busid="0000:02:00.0" class="0x030200"><gpu dev="0"/></pci>',
-            "2 GPUs have the number 0: 0000:01:00.0 and 0000:02:00.0",
+            "GPU0 and GPU0 share",
         ),
     ],
 )

@@ -14,15 +14,7 @@ import pynvml
 import pytest
 
 from collbench.core.errors import UnavailableError
-from collbench.machine.gpus import (
-    Conditions,
-    Gpu,
-    GpuReading,
-    conditions,
-    disturbances,
-    states,
-    visible,
-)
+from collbench.machine.gpus import Conditions, Gpu, GpuReading, conditions, disturbances, visible
 from tests.support.fake_nvml import FakeGpu, FakeNvml, forget, put
 
 UUIDS = tuple(
@@ -66,15 +58,6 @@ class Fake(FakeNvml):
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, out: Any) -> None:
         out._obj.value = self.bits
 
-    def _nvmlDeviceGetPowerUsage(self, handle: Any, out: Any) -> None:
-        out._obj.value = 120_500
-
-    def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, out: Any) -> None:
-        out._obj.value = 700_000
-
-    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, out: Any) -> None:
-        out._obj.value = 41
-
     def _nvmlDeviceGetComputeRunningProcesses_v3(
         self, handle: Any, count: Any, out: Array[Any] | None
     ) -> int:
@@ -94,19 +77,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     forget()
     yield fake
     forget()
-
-
-def test_states_are_in_units_for_people(nvml: Fake) -> None:
-    nvml.bits = 0x4
-    nvml.missing = {"nvmlDeviceGetEnforcedPowerLimit"}
-    state = states()[0]
-    assert (state.index, state.name) == (0, "NVIDIA H200")
-    assert (state.sm_mhz, state.sm_max_mhz) == (1980, 1980)
-    assert (state.power_w, state.power_limit_w) == (120.5, None)
-    assert state.throttles == ("throttled:power-cap",)
-    nvml.errors["nvmlInitWithFlags"] = pynvml.NVML_ERROR_UNKNOWN
-    forget()
-    assert states() == ()
 
 
 def indices() -> list[int]:

@@ -1,6 +1,7 @@
 """Frames for tests of compare: rows with what a test does not name filled in."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from collbench.compare.baselines import beside
+from collbench.compare.changes import Changes, compare
+from collbench.compare.load import ResultFile
 from collbench.core import record
 from collbench.core.collectives import collective
 from collbench.core.frame import frame_of
 from collbench.core.knobs import KNOBS
+from collbench.core.limits import BEHIND_SHARE
 from collbench.core.record import Record
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
@@ -109,3 +114,15 @@ def write(rows: pd.DataFrame | Sequence[Record], file: Path) -> None:
 def read(file: Path) -> pd.DataFrame:
     """A file of ours as such a frame."""
     return frame_of(record.read(file))
+
+
+def against_reference(mine: pd.DataFrame, theirs: pd.DataFrame, **options: Any) -> Changes:
+    """A frame held against another as `compare --against` does it."""
+    sides = [
+        ResultFile(records=records_of(one), name=name, kind="collbench")
+        for one, name in ((mine, "mine"), (theirs, "theirs"))
+    ]
+    held = beside(sides[0], sides[1], **options)
+    same = 1 / BEHIND_SHARE - 1
+    changes = compare(held.new.frame, held.base.frame, same=same, is_reference=True)
+    return replace(changes, remarks=(*changes.remarks, *held.remarks))

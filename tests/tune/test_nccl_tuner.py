@@ -1,6 +1,5 @@
 """What is told NCCL, from frames whose gains are worked out by hand."""
 
-import csv
 from dataclasses import replace
 from itertools import pairwise
 from math import exp
@@ -12,13 +11,7 @@ import pytest
 from collbench.core import record
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
-from collbench.tune.nccl_file import (
-    NCCL_ROWS_COLUMNS,
-    TUNER_COLUMNS,
-    env_lines,
-    nccl_rows_lines,
-    tuner_lines,
-)
+from collbench.tune.nccl_file import TUNER_COLUMNS, env_lines, tuner_lines
 from collbench.tune.nccl_gains import gains
 from tests.support import frames
 from tests.support.frames import records, row
@@ -347,34 +340,9 @@ def test_processes_apart_are_told() -> None:
     assert any("under mpirun" in line for line in tuner_lines(given))
 
 
-def test_rows_for_the_optimizer_script() -> None:
-    header, *lines = nccl_rows_lines(three_protocols())
-    assert header == NCCL_ROWS_COLUMNS
-    assert len(lines) == 15
-    # 1K in 8 us is 0.128 GB/s, times 2 * 3 / 4.
-    assert lines[0] == "allreduce,1024,ring,ll,8,1,4,-1,-1,8,0.192,8"
-    assert lines[2] == "allreduce,1024,tree,simple,16,1,4,-1,-1,12,0.128,12"
-    for cells in csv.DictReader([header, *lines]):  # as the script reads them
-        assert [
-            int(cells[name])
-            for name in ("size_bytes", "channels", "nodes", "ranks", "pipeOps", "regBuff")
-        ]
-        assert float(cells["latency_us"]) > 0
-
-
-def test_one_problem_of_an_operation_is_written() -> None:
-    rows = [
-        nccl(K, 10, "ring", "ll", 8),
-        nccl(K, 9, "ring", "simple", 8),
-        nccl(K, 5, "ring", "simple"),
-        nccl(K, 1, "ring", "simple", 8, dtype="int8"),
-    ]
-    assert [line.split(",")[-1] for line in nccl_rows_lines(records(*rows))[1:]] == ["10", "9"]
-
-
 def test_without_forced_rows_it_says_so() -> None:
     given = record.read(frames.H200)
-    for lines in (tuner_lines, env_lines, nccl_rows_lines):
+    for lines in (tuner_lines, env_lines):
         with pytest.raises(UsageError, match="forced") as told:
             lines(given)
         assert "collbench sweep --backend nccl" in (told.value.hint or "")
@@ -384,4 +352,3 @@ def test_without_own_choice_there_is_no_gain() -> None:
     given = records(nccl(K, 5, "ring", "ll", 8))
     with pytest.raises(UsageError, match="own choice"):
         tuner_lines(given)
-    assert len(nccl_rows_lines(given)) == 2

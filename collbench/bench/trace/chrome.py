@@ -7,7 +7,7 @@ wait to the one that waited. Times are microseconds with three decimals.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from collbench import __version__
 from collbench.bench.trace.critical_path import critical_path
@@ -20,19 +20,15 @@ _AWAITED = {"data": "data of", "slot": "a slot from", "begun": "the launch of"}
 _NAMES = {"post": "post flags", "end": "wait until peers have read", "launch": "launch"}
 
 
-def chrome_trace(traces: Sequence[Trace]) -> str:
-    """The text of the file. Each trace has processes of its own, and begins at 0."""
-    events: list[TraceEvent] = []
-    first_pid = 0
-    for number, trace in enumerate(traces):
-        events += _Writer(trace, number, first_pid).all()
-        first_pid += len(trace.names) + 1
+def chrome_trace(trace: Trace) -> str:
+    """The text of the file. It begins at 0."""
+    events = _Writer(trace).all()
     # one event a line: a file that a person can read, in a fifth of the bytes of an indented one
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     about = {
         "collbench": __version__,
-        "clockErrorUs": [to_us(trace.clock_error_s) for trace in traces],
-        "cases": [trace.title for trace in traces],
+        "clockErrorUs": to_us(trace.clock_error_s),
+        "case": trace.title,
     }
     head, tail = '{"traceEvents":[', '],"displayTimeUnit":"ns","otherData":'
     return f"{head}\n{lines}\n{tail}{json.dumps(about)}}}\n"
@@ -41,8 +37,8 @@ def chrome_trace(traces: Sequence[Trace]) -> str:
 class _Writer:
     """The events of one trace."""
 
-    def __init__(self, trace: Trace, number: int, first_pid: int) -> None:
-        self.trace, self.number, self.first_pid = trace, number, first_pid
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
         self.ranks = len(trace.names)
         self.zero_s = min(launch.first_s for launch in trace.launches)
         self.threads: dict[tuple[int, int, str], int] = {}  # of a rank, channel and track
@@ -58,17 +54,16 @@ class _Writer:
 
     def _names(self) -> Iterator[TraceEvent]:
         for rank, name in enumerate((*self.trace.names, "critical path")):
-            pid = self.first_pid + rank
             label = f"{self.trace.title}: {name}"
-            yield _meta("process_name", pid, 0, {"name": label})
-            yield _meta("process_sort_index", pid, 0, {"sort_index": pid})
+            yield _meta("process_name", rank, 0, {"name": label})
+            yield _meta("process_sort_index", rank, 0, {"sort_index": rank})
             if rank < self.ranks:
-                yield _meta("thread_name", pid, _LAUNCHES, {"name": "launches"})
+                yield _meta("thread_name", rank, _LAUNCHES, {"name": "launches"})
         for (rank, channel, track), tid in self.threads.items():
             name = f"channel {channel} {track}"
-            yield _meta("thread_name", self.first_pid + rank, tid, {"name": name})
-            yield _meta("thread_sort_index", self.first_pid + rank, tid, {"sort_index": tid})
-        yield _meta("thread_name", self.first_pid + self.ranks, 0, {"name": "longest chain"})
+            yield _meta("thread_name", rank, tid, {"name": name})
+            yield _meta("thread_sort_index", rank, tid, {"sort_index": tid})
+        yield _meta("thread_name", self.ranks, 0, {"name": "longest chain"})
 
     def _launch(self, number: int, launch: TracedLaunch) -> Iterator[TraceEvent]:
         for span in spans(launch):
@@ -79,24 +74,22 @@ class _Writer:
             args = {"launch": number, "slice": transfer.slice}
             tid = self._thread(transfer.rank, transfer.channel, name, _FIRST_PROXY)
             # a message may be posted before the one in front of it is done: asynchronous events
-            key = f"{self.number}.{number}.{transfer.rank}.{tid}.{transfer.slice}"
-            at = {"cat": "net", "id": key, "pid": self.first_pid + transfer.rank, "tid": tid}
+            key = f"{number}.{transfer.rank}.{tid}.{transfer.slice}"
+            at = {"cat": "net", "id": key, "pid": transfer.rank, "tid": tid}
             yield {"ph": "b", "name": name, "ts": self._us(transfer.posted_s), **at, "args": args}
             yield {"ph": "e", "name": name, "ts": self._us(transfer.done_s), **at}
         for place, action in enumerate(launch.actions):
             if action.wait is not None and action.wait.origin >= 0:
                 origin = launch.actions[action.wait.origin]
                 arrow = {"cat": "flag", "name": action.wait.what}
-                key = f"{self.number}.{number}.{place}"
+                key = f"{number}.{place}"
                 left_s = min(origin.done_s, action.ready_s)
                 for phase, at_s, end in (("s", left_s, origin), ("f", action.ready_s, action)):
                     tid = self._thread(end.rank, end.channel, end.track)
-                    pid = self.first_pid + end.rank
                     bound = {"bp": "e"} if phase == "f" else {}
                     ts = self._us(at_s)
-                    yield {
-                        "ph": phase, "id": key, "ts": ts, "pid": pid, "tid": tid, **arrow, **bound,
-                    }  # fmt: skip
+                    at = {"id": key, "ts": ts, "pid": end.rank, "tid": tid}
+                    yield {"ph": phase, **at, **arrow, **bound}
         for segment in critical_path(launch):
             link = "" if segment.link is None else " {} to {}".format(*segment.link)
             name = f"{segment.cause}{link} (rank {segment.rank})"
@@ -126,7 +119,7 @@ class _Writer:
             "name": name,
             "ts": ts,
             "dur": round(self._us(end_s) - ts, 3),
-            "pid": self.first_pid + rank,
+            "pid": rank,
             "tid": tid,
             "args": args,
         }

@@ -76,7 +76,7 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
     costs = chain_costs(plan, case, group)
     found = summary(trace, costs)
     if options["out"] is not None:
-        write_document(chrome_trace([trace]), options["out"], "--out")
+        write_document(chrome_trace(trace), options["out"], "--out")
     if options["html"] is not None:
         write_document(trace_page(trace, found, costs), options["html"], "--html")
     if options["steps"] is not None:

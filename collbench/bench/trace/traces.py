@@ -1,4 +1,4 @@
-"""Traces of cases: what `trace` and `sweep --trace` measure."""
+"""Traces of cases: what `trace` measures."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing

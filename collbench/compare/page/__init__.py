@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from collbench import __version__
 from collbench.compare.best import Summary, configurations, summarise
 from collbench.compare.changes import compare
-from collbench.compare.curves import curves_of, heat_maps
+from collbench.compare.curves import curves_of
 from collbench.compare.load import ResultFile
 from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
-from collbench.compare.page.health import health
 from collbench.compare.page.histograms import single_launches
 from collbench.compare.page.history import over_runs
 from collbench.compare.tables.summary import counts
@@ -72,10 +71,7 @@ def page(
         tables.glance(summary),
         tables.best_of_sizes(summary),
         single_launches(summary),
-        tables.knobs(heat_maps(summary)),
         tables.odd(summary),
-        tables.links(loaded),
-        health(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
     rival = summary.peers[0] if summary.peers else ""

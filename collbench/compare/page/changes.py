@@ -1,11 +1,9 @@
-"""The section of the page about two files: what changed, by bands of sizes and by rows."""
+"""The section of the page about two files: what changed, together and by rows."""
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
 
-from collbench.compare.bands import BAND_NAMES, band_of
 from collbench.compare.changes import Changes
 from collbench.compare.page.answers import Places, address
 from collbench.compare.page.data import Opening
@@ -19,7 +17,7 @@ from collbench.compare.tables.changes import (
 )
 from collbench.core.rows import Workload, conditions_of
 from collbench.core.units import format_size, format_time_us
-from collbench.core.verdict import VERDICTS, Verdict
+from collbench.core.verdict import Verdict
 from collbench.core.web.html import Cell, HtmlCell, element, link, section, table
 
 ROWS_SHOWN = 500  # rows of each verdict; a page is to be read
@@ -28,8 +26,8 @@ _NO_WRAP = 1 << 30
 
 
 def changed(changes: Changes, titles: tuple[str, str], places: Places) -> str:
-    """The verdicts of two files: the worst change, with a link to its curve, the bands of sizes,
-    and what was assumed.
+    """The verdicts of two files: the worst change, with a link to its curve, and what was
+    assumed.
     """
     lines = summary_lines(changes, titles, _NO_WRAP)
     verdicts = [
@@ -44,7 +42,7 @@ def changed(changes: Changes, titles: tuple[str, str], places: Places) -> str:
     if not len(changes.rows):
         return section("changes", "What changed", *verdicts)
     head = _headline(changes, varying(changes.rows), places)
-    return section("changes", "What changed", head, _bands(changes), *verdicts)
+    return section("changes", "What changed", head, *verdicts)
 
 
 def changed_rows(changes: Changes, places: Places) -> str:
@@ -127,49 +125,6 @@ def _headline(changes: Changes, knobs: list[str], places: Places) -> str:
     title = "worst" if row["verdict"] == "worse" else "best"
     change = element("strong", percent(float(row["ratio"])), class_=str(row["verdict"]))
     return f"<p>{counts}. {title.capitalize()}: {change} {where}.</p>"
-
-
-def _bands(changes: Changes) -> str:
-    """Operations by bands of sizes: the middle of the changes, and how many rows are worse or
-    better.
-    """
-    rows = changes.rows.assign(
-        _band=changes.rows["size_bytes"].map(
-            {size: band_of(int(size)) for size in changes.rows["size_bytes"].unique()}
-        )
-    )
-    bands = [band for band in BAND_NAMES if (rows["_band"] == band).any()]
-    groups = dict(tuple(rows.groupby(["op", "_band"], sort=False)))
-    ops = list(dict.fromkeys(rows["op"].tolist()))
-    lines = [
-        [op, *[_band_cell(groups[op, one]) if (op, one) in groups else "-" for one in bands]]
-        for op in ops
-    ]
-    hint = element(
-        "p",
-        "The middle change of the time in each band of sizes, and how many rows are worse or"
-        " better.",
-        class_="hint",
-    )
-    return hint + table(
-        ["time, new / base", *bands],
-        lines,
-        kinds=("tight", "num"),
-        kind="grid",
-        label="Changes by bands of sizes",
-    )
-
-
-def _band_cell(rows: pd.DataFrame) -> HtmlCell:
-    count = {verdict: int((rows["verdict"] == verdict).sum()) for verdict in VERDICTS}
-    middle = percent(math.exp(float(rows["ratio"].map(math.log).median())))
-    told = [f"{count[verdict]} {verdict}" for verdict in ("worse", "better") if count[verdict]]
-    kind = next(
-        (verdict for verdict in ("worse", "better") if count[verdict]),
-        "same" if count["same"] else "cannot-tell",
-    )
-    words = f"\n{', '.join(told)} of {len(rows)}" if told else ""
-    return HtmlCell(f"{middle}{words}", kind=kind)
 
 
 def _cells(row: "pd.Series", knobs: list[str], places: Places) -> list[Cell]:

@@ -67,7 +67,6 @@ class _MatrixParser:
     host: Host = field(default_factory=Host)
     test: str = ""
     current: Matrix | None = None
-    has_devices: bool = False
 
     def take(self, line: Line) -> None:
         """The next line."""

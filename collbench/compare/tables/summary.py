@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from collbench.compare.best import (
     KNOBS_WITH_EFFECT,
@@ -46,9 +46,6 @@ from collbench.core.sparkline import sparkline
 from collbench.core.text import GAP, share_text, table, titled, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
 from collbench.core.verdict import Interval, Verdict, bounds
-
-if TYPE_CHECKING:
-    pass
 
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
 _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
@@ -421,10 +418,6 @@ def percent_text(percent: float | None) -> str:
     if percent is None:
         return "-"
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
-
-
-def _of_max_text(best: Best) -> str:
-    return percent_text(best.of_max)
 
 
 def next_text(best: Best) -> str:

@@ -11,9 +11,6 @@ from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, Num
 from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
 from collbench.machine.topology.rates import pcie_link, socket
 
-# NVML_TOPOLOGY_*, as nvidia-smi names them
-_CLASS_OF_LEVEL = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-PCILINK = "pcilink"  # the note of a link beside the tree, by which writers of NCCL's XML know it
 _ACTIVE = "4: ACTIVE"  # a port's state
 
 
@@ -66,7 +63,6 @@ def draft_host(
         _add_path_to_root(draft, tree, node, default_cpu, first["root"])
     draft.nodes += nics
     _link_roots(draft)
-    _link_split_switches(draft)
     _link_sockets(draft)
     if shared_switch:
         _link_nvlinks(draft, shown, shared_switch, -1)
@@ -74,7 +70,6 @@ def draft_host(
         _link_nvlinks(draft, shown, f"nvswitch{first['nvswitch']}", host)
     _link_c2c(draft, shown)
     _note_hypervisor(draft, tree, shown)
-    _note_mismatches(draft, tree, shown)
     return draft
 
 
@@ -360,22 +355,6 @@ def _link_roots(draft: Draft) -> None:
         )
 
 
-def _link_split_switches(draft: Draft) -> None:
-    """Add links inside split switches, if both parts are in the graph. No source gives their rate;
-    the narrower uplink stands for it.
-    """
-    for pair in draft.recording.switch_links:
-        ends = [_switch_id(draft, address) for address in (pair.a, pair.b)]
-        if ends[0] != ends[1] and set(ends) <= draft.switches:
-            ups = [link for end in ends for link in draft.links if link.b == end]
-            slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
-            source = (
-                "inside one switch that is split; its rate is unknown; taken from its uplink:"
-                f" {slower.source}"
-            )
-            draft.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
-
-
 def _link_sockets(draft: Draft) -> None:
     """Add links between all NUMA nodes."""
     processor = draft.recording.processor
@@ -494,26 +473,3 @@ def _note_hypervisor(draft: Draft, tree: PcieTree, shown: list[GpuRecord]) -> No
         )
     if len(draft.roots) > len({bridge for bridge, _ in draft.roots}):
         draft.note("one PCIe bus has functions of several NUMA nodes: it is drawn once for each")
-
-
-def _note_mismatches(draft: Draft, tree: PcieTree, shown: list[GpuRecord]) -> None:
-    """Note where NVML and the PCIe tree disagree on the common ancestor of two GPUs."""
-    numbers = {gpu.index: number for number, gpu in enumerate(shown)}
-    mismatches: dict[tuple[str, str], list[str]] = {}
-    for pair in draft.recording.pairs:
-        if pair.a >= pair.b or not {pair.a, pair.b} <= set(numbers) or pair.ancestor is None:
-            continue
-        a, b = numbers[pair.a], numbers[pair.b]
-        level = tree.level(shown[a].address or "", shown[b].address or "")
-        # 0: two GPUs of one board, which have a switch there
-        if level is not None and level != max(pair.ancestor, 10):
-            of_nvml = _CLASS_OF_LEVEL.get(pair.ancestor, str(pair.ancestor))
-            mismatches.setdefault((of_nvml, _CLASS_OF_LEVEL[level]), []).append(
-                f"GPU {a} and GPU {b}"
-            )
-    for (of_nvml, of_tree), pairs in mismatches.items():
-        more = f" and {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""
-        draft.note(
-            f"NVML says {of_nvml} of {pairs[0]}{more}, the PCIe tree says {of_tree}: rates follow"
-            " the tree"
-        )

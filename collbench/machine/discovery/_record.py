@@ -36,7 +36,6 @@ def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
         + [nic.address for nic in adapters if not nic.is_virtual]
         + _sysfs.nvidia_gpus(root)
     )
-    links = _sysfs.switch_links(root)
     return Recording(
         hostname=values.read("hostname", _hostname, root),
         boot_id=values.read("boot_id", boot_id, root),
@@ -48,7 +47,6 @@ def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
         numa=_sysfs.numa_nodes(root),
         pci=_sysfs.pci_devices(root, ends),
         nics=adapters,
-        switch_links=links,
         rdma=_sysfs.rdma_support(root),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         **nvml_part,

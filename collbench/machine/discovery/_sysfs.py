@@ -19,7 +19,6 @@ from collbench.machine.discovery.recording import (
     PciDevice,
     Port,
     RdmaSupport,
-    SwitchLink,
 )
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -258,19 +257,6 @@ def _with_speed(nic: Nic, folder: Path) -> Nic:
         counters=_counters(folder, {"statistics": _INTERFACE_COUNTERS}),
         unknown=values.unknown,
     )
-
-
-def switch_links(root: Path) -> tuple[SwitchLink, ...]:
-    """Links inside split switches, each once, by the addresses that Broadcom's module reports."""
-    links = {
-        (min(folder.name, peer.name), max(folder.name, peer.name))
-        for folder in entries(root / "sys/kernel/pci_switch_link/virtual_switch_links")
-        for peer in entries(folder)
-        if _ADDRESS.fullmatch(folder.name)
-        and _ADDRESS.fullmatch(peer.name)
-        and folder.name != peer.name
-    }
-    return tuple(SwitchLink(a=a, b=b) for a, b in sorted(links))
 
 
 def _address_of(root: Path, folder: Path) -> str:

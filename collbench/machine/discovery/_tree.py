@@ -102,27 +102,6 @@ class PcieTree:
         } - {None}
         return siblings.pop() if len(siblings) == 1 else None
 
-    def level(self, a: str, b: str) -> int | None:
-        """The nearest common ancestor of two PCI functions, in NVML's numbers: 10 one switch, 20
-        several, 30 a host bridge, 40 a NUMA node, 50 none of these; None: unknown.
-
-        In NVML's sense, that is without links inside split switches.
-        """
-        first, second = self.place(a), self.place(b)
-        if first is None or second is None:
-            return None
-        if first.bridge == second.bridge:
-            shared = sum(
-                one == two for one, two in zip(first.switches, second.switches, strict=False)
-            )
-            if not shared:
-                return 30
-            return 10 if len(first.switches) == len(second.switches) == shared else 20
-        near = self.numa_of(a), self.numa_of(b)
-        if None in near:
-            return 40 if len(self.recording.numa) == 1 else None
-        return 40 if near[0] == near[1] else 50
-
     def _hop(self, above: str, below: str, upper_port: str, lower_port: str) -> TreeHop:
         """A link between two ports; the upper one may be no function at all."""
         upper, lower = self.devices.get(upper_port), self.devices.get(lower_port)

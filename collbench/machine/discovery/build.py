@@ -1,7 +1,7 @@
 """Recordings as a graph: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and
 links with rates. Pure: no system call is made here.
 
-Where sources disagree the PCIe tree decides, and a note says so. What a recording lacks is
+The PCIe tree decides how far things are apart. What a recording lacks is
 left out, or has no rate.
 """
 

@@ -23,7 +23,6 @@ _MAX_COUNTS = {
     "numa": 1024,
     "pci": 8192,
     "nics": 8192,
-    "switch_links": 8192,
     "pairs": 256 * 255,
     "links": 64,
     "c2c": 64,
@@ -107,14 +106,6 @@ class Nic:
     counters: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[Port, ...] = ()
     unknown: Reasons = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchLink:
-    """A link inside a PCIe switch that is split in parts, by the upstream ports of two of them."""
-
-    a: str
-    b: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +351,6 @@ class Recording:
     numa: tuple[NumaNode, ...] = ()
     pci: tuple[PciDevice, ...] = ()
     nics: tuple[Nic, ...] = ()
-    switch_links: tuple[SwitchLink, ...] = ()
     rdma: RdmaSupport = field(default_factory=RdmaSupport)
     has_driver: bool = False
     driver: str | None = None
@@ -406,6 +396,9 @@ def loads(text: str, name: str) -> list[Recording]:
     hosts = data.get("hosts")
     if not isinstance(hosts, list) or not hosts:
         raise UsageError(f"{name}: hosts is not a list of at least one host")
+    for host in hosts:
+        if isinstance(host, dict):
+            host.pop("switch_links", None)  # of an earlier version
     return [
         _checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]")
         for number, host in enumerate(hosts)

@@ -1,15 +1,16 @@
 """What in a topology cannot be so: remarks, and no rate where it depends on it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from collbench.core.xml_tree import Element
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._nccl_attributes import bus_key
 from collbench.machine.topology.gpu_models import has_links
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.rates import most_links
-from collbench.machine.topology.unnamed import is_amd, library
+from collbench.machine.topology.unnamed import is_amd
 
 _MOST_NAMES = 6
 
@@ -25,12 +26,7 @@ def checked(topology: Topology) -> Topology:
         else link
         for link in topology.links
     )
-    notes = [
-        *_crowds(topology, crowded),
-        *_unequal(topology),
-        *_duplicates(topology),
-        *_shared_numbers(topology),
-    ]
+    notes = [*_crowds(topology, crowded), *_unequal(topology), *_shared(topology)]
     return replace(topology, links=links, notes=(*topology.notes, *notes))
 
 
@@ -96,31 +92,23 @@ def _unequal(topology: Topology) -> Iterator[str]:
             )
 
 
-def _duplicates(topology: Topology) -> Iterator[str]:
-    """Addresses that several GPUs or switches have, or a GPU and another device. Ports of a NIC
-    share one.
-    """
-    seen: dict[tuple[object, ...], list[str]] = {}
-    for node in topology.nodes:
-        key = bus_key(node.address)
-        if key is not None and node.kind in ("gpu", "pci", "nic"):
-            seen.setdefault((node.host, key), []).append(node.id)
-    kinds = {node.id: node.kind for node in topology.nodes}
-    name = library(topology.gpus)
-    for ids in seen.values():
-        whole = [topology.by_id[id_] for id_ in ids if not topology.by_id[id_].fact("mlopart")]
-        if len(whole) > 1 and any(kinds[node.id] != "nic" for node in whole):
-            address = topology.by_id[ids[0]].address
-            yield f"{names(whole)} have one PCI address, {address}: {name} finds only the first"
+def _shared(topology: Topology) -> Iterator[str]:
+    """GPUs that have the number or the PCI address of another; parts of one GPU may."""
+    whole = [gpu for gpu in topology.gpus if not gpu.fact("mlopart")]
+    own = {gpu.id: {(gpu.host, gpu.index), (gpu.host, bus_key(gpu.address))} for gpu in whole}
+    count = Counter(key for keys in own.values() for key in keys if key[1] not in (-1, None))
+    shared = [gpu for gpu in whole if any(count[key] > 1 for key in own[gpu.id])]
+    if shared:
+        yield f"{names(shared)} share a number or a PCI address"
 
 
-def _shared_numbers(topology: Topology) -> Iterator[str]:
-    """Numbers that several GPUs of a host have; parts of one GPU may share its number."""
-    seen: dict[tuple[int, int], list[Node]] = {}
-    for gpu in topology.gpus:
-        if not gpu.fact("mlopart") and gpu.index >= 0:
-            seen.setdefault((gpu.host, gpu.index), []).append(gpu)
-    for (_, number), gpus in seen.items():
-        if len(gpus) > 1:
-            whom = " and ".join(gpu.address or gpu.id for gpu in gpus[:4])
-            yield f"{len(gpus)} GPUs have the number {number}: {whom}"
+def odd_lines(odd: Iterable[Element]) -> list[str]:
+    """The remark on elements of a file with values that no machine has."""
+    lines = sorted({element.line for element in odd})
+    if not lines:
+        return []
+    more = f" and {len(lines) - _MOST_NAMES} more" if len(lines) > _MOST_NAMES else ""
+    return [
+        "values that no machine has, or that another line contradicts, are left out (line"
+        f" {', '.join(map(str, lines[:_MOST_NAMES]))}{more})"
+    ]

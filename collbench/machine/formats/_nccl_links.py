@@ -1,19 +1,13 @@
 """The links of a GPU in NCCL's and RCCL's XML: the elements nvlink and xgmi as they are listed, and
 what they come to.
-
-As a fact of the GPU, `gpu_links` keeps them for writing: target*count*class, and an x before a
-target of RCCL's.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collbench.machine.formats._nccl_attributes import NO_BUS
 
-FACT = "gpu_links"
 SWITCH = "nvs0"  # NVSwitches are one, as for NCCL
-_LISTED = re.compile(r"(x?)([0-9a-f:.]{1,40})\*(\d{1,3})\*(\w{0,20})")
 _SWITCH_CLASS, _BRIDGE_CLASS = "0x0680", "0x068001"  # the latter: of a POWER CPU
 
 
@@ -37,33 +31,6 @@ class Listed:
     def is_to_cpu(self) -> bool:
         """Whether the far end is the CPU of a POWER machine."""
         return self.class_.startswith(_BRIDGE_CLASS)
-
-
-def as_fact(links: Iterable[Listed]) -> str:
-    """The text of the fact.
-
-    >>> as_fact([Listed(target="0000:06:00.0", count=2, class_="0x030200")])
-    '0000:06:00.0*2*0x030200'
-    """
-    return " ".join(
-        f"{'x' if link.is_xgmi else ''}{link.target}*{link.count}*{link.class_}" for link in links
-    )
-
-
-def of_fact(text: str) -> tuple[Listed, ...]:
-    """The opposite of as_fact; nothing where a part is none.
-
-    >>> of_fact("x0000:06:00.0*2*0x038000")[0].is_xgmi, of_fact("?*2*0x030200")
-    (True, ())
-    """
-    parts = [_LISTED.fullmatch(part.lower()) for part in text.split()]
-    if not all(parts):
-        return ()
-    return tuple(
-        Listed(target=match[2], count=int(match[3]), class_=match[4], is_xgmi=bool(match[1]))
-        for match in parts
-        if match
-    )
 
 
 def totals(

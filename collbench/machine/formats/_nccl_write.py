@@ -11,7 +11,6 @@ from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
 from collbench.core.errors import UsageError
-from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import cpus_mask
 from collbench.machine.formats._nccl_attributes import (
     CPU_ATTRIBUTES,
@@ -62,9 +61,6 @@ class _NcclWriter:
         self.order = {node.id: place for place, node in enumerate(topology.nodes)}
         self.seen = {node.id for node in topology.of_kind("cpu")}
         self.invented = 0
-        # where two have one address, the first
-        self.by_bus = {(gpu.host, bus_key(gpu.address)): gpu.id for gpu in topology.gpus[::-1]}
-        self.listed = {gpu.id: self.as_listed(gpu) for gpu in topology.gpus}
         for gpu in topology.gpus:
             if bus_key(gpu.address) is None:
                 raise UsageError(
@@ -103,7 +99,7 @@ class _NcclWriter:
         again: list[str] = []
         for link in self.topology.links_of[node.id]:
             far = self.topology.by_id[link.other(node.id)]
-            if link.kind != "pcie" or link.note == "pcilink":
+            if link.kind != "pcie":
                 continue
             # A NIC may hang at several CPUs; all else has one place.
             is_again = far.id in self.seen
@@ -140,7 +136,7 @@ class _NcclWriter:
         elif first.kind == "nic":
             inner = self.nets(nodes)
         else:
-            inner = [*self.children(first), *self.pcilinks(first)]
+            inner = self.children(first)
         # A device of unknown class stays a device: NCCL finds its class.
         derived = {
             "class": self.class_of(first) if inner or first.kind != "pci" else "",
@@ -180,66 +176,19 @@ class _NcclWriter:
         return _element("c2c", {"bw": mbs, "count": link.count}) if mbs else []
 
     def bundles(self, gpu: Node) -> list[str]:
-        """Links to peers: as a file listed them, if the topology still has these, else one for each
-        bundle.
-        """
-        listed = self.listed[gpu.id]
-        if listed is None:
-            listed = tuple(
-                self.bundle(gpu, link) for link in self.topology.bundles(gpu.id) if link.count
-            )
-        return [
-            line
-            for link in listed
-            for line in _element(
-                "xgmi" if link.is_xgmi else "nvlink",
-                {"target": link.target, "count": link.count, "tclass": link.class_},
-            )
-        ]
+        """Links to peers, one element for each bundle."""
+        bundles = [link for link in self.topology.bundles(gpu.id) if link.count]
+        return [line for link in bundles for line in self.bundle(gpu, link)]
 
-    def bundle(self, gpu: Node, link: Link) -> _nccl_links.Listed:
+    def bundle(self, gpu: Node, link: Link) -> list[str]:
         far = self.topology.by_id[link.other(gpu.id)]
         target, class_ = f"{NO_BUS}:ff.0", "0x068000"
         if far.kind == "gpu":
             target, class_ = self.address(far), self.class_of(far)
         elif far.kind == "cpu":
             class_ = "0x068001"
-        return _nccl_links.Listed(
-            target=target, count=link.count, class_=class_, is_xgmi=link.kind == "xgmi"
-        )
-
-    def as_listed(self, gpu: Node) -> tuple[_nccl_links.Listed, ...] | None:
-        """The links of a GPU as its file listed them; None if it was no such file, or if the
-        topology has other links by now.
-        """
-        listed = _nccl_links.of_fact(gpu.fact(_nccl_links.FACT))
-        totals = _nccl_links.totals(
-            listed,
-            lambda link: self.far(gpu, link),
-            lambda target: (gpu.host, bus_key(target)) in self.by_bus,
-        )
-        totals.pop(gpu.id, None)
-        there: dict[str, int] = {}
-        for link in self.topology.bundles(gpu.id):
-            end = self.end(link.other(gpu.id))
-            there[end] = there.get(end, 0) + link.count
-        is_same = totals.keys() <= there.keys() and all(
-            there[end] == count if end == _nccl_links.SWITCH else there[end] <= count
-            for end, count in totals.items()
-        )
-        return listed if listed and is_same else None
-
-    def end(self, id_: str) -> str:
-        """The node, or what stands for any NVSwitch."""
-        return _nccl_links.SWITCH if self.topology.by_id[id_].kind == "nvswitch" else id_
-
-    def far(self, gpu: Node, link: _nccl_links.Listed) -> str | None:
-        if link.is_to_cpu:
-            ends = (one.other(gpu.id) for one in self.topology.bundles(gpu.id))
-            return next((end for end in ends if self.topology.by_id[end].kind == "cpu"), None)
-        if link.is_to_switch:
-            return _nccl_links.SWITCH
-        return self.by_bus.get((gpu.host, bus_key(link.target)))
+        tag = "xgmi" if link.kind == "xgmi" else "nvlink"
+        return _element(tag, {"target": target, "count": link.count, "tclass": class_})
 
     def nets(self, nics: list[Node]) -> list[str]:
         nets = []
@@ -248,16 +197,6 @@ class _NcclWriter:
                 attributes = _attributes(nic, NET_ATTRIBUTES, "xml:")
                 nets += _element("net", _missing({"name": nic.name}, attributes) | attributes)
         return _element("nic", {}, nets) if nets else []
-
-    def pcilinks(self, switch: Node) -> list[str]:
-        return [
-            line
-            for link in self.topology.links_of[switch.id]
-            if link.note == "pcilink"
-            for line in _element(
-                "pcilink", {"target": self.topology.by_id[link.other(switch.id)].address}
-            )
-        ]
 
 
 def _attributes(node: Node, known: tuple[str, ...], prefix: str) -> dict[str, object]:

@@ -24,7 +24,7 @@ from collbench.machine.formats._build import (
     renamed,
     socket_links,
 )
-from collbench.machine.formats._contradictions import checked
+from collbench.machine.formats._contradictions import checked, odd_lines
 from collbench.machine.formats._hwloc_nvlinks import nvlinks
 from collbench.machine.formats._nccl_attributes import bus_key
 from collbench.machine.formats._nccl_links import SWITCH
@@ -88,7 +88,7 @@ class _HwlocReader:
         self.is_switched = False
         self.assumed = False  # the numbers of GPUs
         self.memory: list[str] = []  # NUMA nodes without CPUs of their own
-        self.impossible: list[str] = []  # speeds, as the file has them
+        self.odd: list[xml_tree.Element] = []  # what has a value that no machine has
 
     def topology(self, root: xml_tree.Element) -> Topology:
         machine = next(root.of("object"), None)
@@ -310,7 +310,7 @@ class _HwlocReader:
         """GB/s that the file gives; 0, hwloc's unknown, for what is no speed."""
         text = device.get("pci_link_speed").strip() or "0"
         if not re.fullmatch(r"\d{1,3}(\.\d{1,9})?", text):  # 32 lanes of PCIe 6: 236 GB/s
-            self.impossible.append(f"pci_link_speed {text[:20]}")
+            self.odd.append(device)
             return 0.0
         return float(text)
 
@@ -341,8 +341,7 @@ class _HwlocReader:
             yield f"the speed of {len(unknown)} PCIe links is unknown, as under a hypervisor"
         if self.assumed:
             yield ASSUMED
-        if self.impossible:
-            yield f"impossible speeds, taken as unknown: {', '.join(self.impossible[:4])}"
+        yield from odd_lines(self.odd)
         if self.memory:
             yield f"NUMA nodes that are memory alone are left out: {', '.join(self.memory[:8])}"
         if self.unplaced:

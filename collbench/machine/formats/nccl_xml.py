@@ -23,7 +23,7 @@ from collbench.machine.formats._build import (
     renamed,
     socket_links,
 )
-from collbench.machine.formats._contradictions import checked, names
+from collbench.machine.formats._contradictions import checked, odd_lines
 from collbench.machine.formats._nccl_attributes import (
     CPU_ATTRIBUTES,
     GPU_ATTRIBUTES,
@@ -76,9 +76,8 @@ class _NcclReader:
         self.gpus: list[tuple[str, xml_tree.Element]] = []  # node, its gpu element
         self.cpu_of: dict[str, str] = {}  # of GPUs
         self.nics: dict[tuple[object, ...], str] = {}  # nodes, by what one NIC has alone
-        self.no_width = self.no_speed = self.no_class = self.unknown_targets = self.no_links = 0
-        self.nested: list[str] = []  # GPUs, which NCCL does not see
-        self.impossible: list[str] = []  # speeds, as the file has them
+        self.no_width = self.no_class = 0
+        self.odd: list[xml_tree.Element] = []  # what has a value that no machine has
 
     def topology(self, system: xml_tree.Element) -> Topology:
         self.devs = {_whole(net, "dev", -1) for net in _below(system, "net")}
@@ -90,7 +89,6 @@ class _NcclReader:
         cpus = [node for node in self.nodes if node.kind == "cpu"]
         limit_cpus(cpus, self.name)
         notes += [*self.bundles(), *self.remarks()]
-        self.links += self.pcilinks(system)
         hosts = tuple(self.hosts) if len(self.hosts) > 1 else ("",)
         topology = Topology(
             name=self.name.rpartition("/")[2],
@@ -131,13 +129,6 @@ class _NcclReader:
                 for net in child.of("net"):
                     self.nic(net, parent, Node(id="nic", kind="nic", host=parent.host), 0, 0)
 
-    def nested_in(self, device: xml_tree.Element, parent: Node) -> None:
-        """Devices inside a GPU or a NIC, beside it here."""
-        first = len(self.gpus)
-        for child in device.of("pci"):
-            self.pci(child, parent)
-        self.nested += [id_ for id_, _ in self.gpus[first:]]
-
     def pci(self, pci: xml_tree.Element, parent: Node) -> None:
         address = pci.get("busid")
         if bus_key(address) is None:
@@ -162,7 +153,8 @@ class _NcclReader:
         if not gpus and not nets and of_class.startswith("0x02"):
             self.nic(pci, parent, replace(common, kind="nic"), generation, width)
         if gpus or nets or of_class.startswith("0x02"):
-            self.nested_in(pci, parent)
+            for child in pci.of("pci"):  # inside a GPU or a NIC: beside it here
+                self.pci(child, parent)
         else:
             self.no_class += not of_class
             node = replace(common, id=self.ids.take("pci"), affinity="")
@@ -173,18 +165,16 @@ class _NcclReader:
     def speed(self, pci: xml_tree.Element) -> int:
         """The generation of a device's link; 0 if its speed is unknown or impossible."""
         text = pci.get("link_speed")
-        if text.lower().lstrip("+").startswith(("-", "nan", "inf")):
-            self.impossible.append(f"link_speed {text[:20]}")
-            return 0
-        generation = rates.pcie_generation(text)
-        self.no_speed += bool(text.strip() and not generation)
+        is_number = not text.lower().lstrip("+").startswith(("-", "nan", "inf"))
+        generation = rates.pcie_generation(text) if is_number else 0
+        self.odd += [pci] if text.strip() and not generation else []
         return generation
 
     def width(self, pci: xml_tree.Element) -> int:
         """The lanes of a device's link; 0 if their number is unknown or impossible."""
         width = pci.number("link_width", 0)
         if not 0 <= width <= 32:
-            self.impossible.append(f"link_width {width}")
+            self.odd.append(pci)
             return 0
         self.no_width += not width and "class" in pci.attributes
         return width
@@ -240,7 +230,7 @@ class _NcclReader:
         """Note a port's impossible speed; -1 is how some drivers say that they do not know it."""
         text = net.get("speed").strip().lower()
         if text != "-1" and text.startswith(("-", "nan", "inf", "+inf")):
-            self.impossible.append(f"speed {text[:20]}")
+            self.odd.append(net)
 
     def link(self, parent: Node, child: str, generation: int, width: int) -> None:
         self.links.append(rates.pcie_link(parent.id, child, generation, width))
@@ -250,9 +240,7 @@ class _NcclReader:
         for c2c in gpu.of("c2c"):
             count, mbs = _whole(c2c, "count", 1), _whole(c2c, "bw", 0)
             if not 0 < count < 1000 or not 0 <= mbs < 10**9:
-                self.impossible.append(
-                    f"c2c of count {c2c.get('count')[:20]}, bw {c2c.get('bw')[:20]}"
-                )
+                self.odd.append(c2c)
                 count, mbs = min(max(count, 1), 999), 0
             gbs = mbs * count / 1000
             self.links.append(
@@ -298,7 +286,6 @@ class _NcclReader:
         self.nodes, self.links = renamed(self.nodes, self.links, ids)
         self.cpu_of = {ids[id_]: cpu for id_, cpu in self.cpu_of.items()}
         self.gpus = [(ids[id_], gpu) for id_, gpu in self.gpus]
-        self.nested = [ids[id_] for id_ in self.nested]
         return [ASSUMED] if assumed else []
 
     def bundles(self) -> list[str]:
@@ -313,13 +300,12 @@ class _NcclReader:
         }
         counts: dict[tuple[str, str], int] = {}
         listed: dict[str, list[Listed]] = {}
-        is_hidden, to_itself = False, []
+        is_hidden = False
         for id_, gpu in self.gpus:
             host = by_id[id_].host
             own = list(self.listed(gpu))
-            ends = [self.far(link, id_, host) for link in own]
-            self.unknown_targets += ends.count(None)
-            to_itself += [id_] if id_ in ends else []
+            ends = {self.far(link, id_, host) for link in own}
+            self.odd += [gpu] if ends & {None, id_} else []
             totals = _nccl_links.totals(
                 own,
                 lambda link, id_=id_, host=host: self.far(link, id_, host),  # type: ignore[misc]
@@ -330,33 +316,26 @@ class _NcclReader:
             is_hidden |= any(link.target.startswith(NO_BUS) for link in own if link.is_to_switch)
             if own:
                 listed[id_] = own
-        self.nodes = [
-            replace(
-                node, facts=(*node.facts, (_nccl_links.FACT, _nccl_links.as_fact(listed[node.id])))
-            )
-            if node.id in listed
-            else node
-            for node in self.nodes
-        ]
         self.add_switch({by_id[a].host for a, far in counts if far == SWITCH})
         self.add_bundles(counts, listed, by_id)
-        remarks = self.one_sided(counts, by_id)
-        if to_itself:
-            whom = names([by_id[id_] for id_ in to_itself])
-            remarks.append(f"links of {whom} end at the GPU itself: left out")
-        if is_hidden:
-            remarks.append(
-                "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one"
-                " NVSwitch, as NCCL takes them"
-            )
-        return remarks
+        elements = dict(self.gpus)
+        self.odd += [
+            elements[a]
+            for (a, b), count in counts.items()
+            if b in elements and counts.get((b, a)) != count
+        ]
+        hidden = (
+            "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one NVSwitch,"
+            " as NCCL takes them"
+        )
+        return [hidden] if is_hidden else []
 
     def listed(self, gpu: xml_tree.Element) -> Iterator[Listed]:
         """The link elements of a GPU that count."""
         for element in gpu.of("nvlink", "xgmi"):
             count = element.number("count", 1)
             if not 0 < count < 1000:
-                self.no_links += 1
+                self.odd.append(element)
                 continue
             yield Listed(
                 target="".join(element.get("target").lower().split()),
@@ -382,7 +361,6 @@ class _NcclReader:
         listed: dict[str, list[Listed]],
         by_id: dict[str, Node],
     ) -> None:
-        # In the order of the file, so that it is written so.
         for a, b in dict.fromkeys(
             (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
         ):
@@ -396,78 +374,15 @@ class _NcclReader:
                 generation = rates.nvlink_generation(arch)
                 self.links.append(rates.nvlink_link(a, b, generation, fewer, arch=arch))
 
-    def one_sided(self, counts: dict[tuple[str, str], int], by_id: dict[str, Node]) -> list[str]:
-        pairs = {
-            (a, b): count
-            for (a, b), count in counts.items()
-            if b in by_id and by_id[b].kind == "gpu"
-        }
-        remarks = [
-            f"{names([by_id[a], by_id[b]])} tell different numbers of links between them: the"
-            " smaller is taken"
-            for (a, b), count in pairs.items()
-            if a < b and counts.get((b, a), count) != count
-        ]
-        lonely = [
-            f"{names([by_id[a]])} to {names([by_id[b]])}" for a, b in pairs if (b, a) not in counts
-        ]
-        if lonely:
-            remarks.append(
-                f"links that only one of their ends lists: {', '.join(lonely[:4])}"
-                f"{f' and {len(lonely) - 4} more' if len(lonely) > 4 else ''}"
-            )
-        return remarks
-
-    def pcilinks(self, system: xml_tree.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which both Broadcom switches list."""
-        by_bus = {
-            bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
-        }
-        pairs: dict[tuple[str, str], None] = {}
-        for pci in _below(system, "pci"):
-            for link in pci.of("pcilink"):
-                a = by_bus.get(bus_key(pci.get("busid")))
-                b = by_bus.get(bus_key(link.get("target")))
-                if a and b and a != b:
-                    pairs[min(a, b), max(a, b)] = None
-        ups = {link.b: link for link in self.links if link.kind == "pcie"}
-        # Parts of one switch: the rate between them is unknown; the rate of the narrower uplink
-        # stands for it.
-        return [
-            replace(
-                min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0),
-                a=a,
-                b=b,
-                note="pcilink",
-            )
-            for a, b in pairs
-        ]
-
     def remarks(self) -> list[str]:
-        ranked = [id_ for id_, gpu in self.gpus if gpu.get("rank")]
-        by_id = {node.id: node for node in self.nodes}
         name = unnamed.library(self.nodes)
-        lost = [by_id[id_] for id_, _ in self.gpus if ranked and id_ not in ranked]
-        nested = [by_id[id_] for id_ in self.nested]
         notes = {
             f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown"
             f" ({name} counts 16 lanes)": self.no_width,
-            f"link_speed of {self.no_speed} PCI devices is none of PCIe: their rates are"
-            " unknown": self.no_speed,
             f"{self.no_class} PCI devices have no class, so what they are is unknown: {name} asks"
             " the machine that it runs on": self.no_class,
-            f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
-            " left out": self.unknown_targets,
-            f"{self.no_links} lists of links have a count that is none: left out": self.no_links,
-            f"impossible speeds, taken as unknown: {', '.join(self.impossible[:4])}": len(
-                self.impossible
-            ),
-            f"{names(nested)}: inside another GPU or NIC, where {name} does not look": len(nested),
-            f"{names(lost)}: no rank, which the others have: {name} leaves such GPUs out": len(
-                lost
-            ),
         }
-        return [note for note, count in notes.items() if count]
+        return [*[note for note, count in notes.items() if count], *odd_lines(self.odd)]
 
 
 def _facts(element: xml_tree.Element, known: tuple[str, ...], prefix: str) -> Facts:

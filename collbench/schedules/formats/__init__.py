@@ -29,6 +29,8 @@ from collbench.schedules.verify.proof import Key
 FAMILY = Family(__name__, __path__, "format")
 MAX_FILE_BYTES = 32 << 20
 _DIGEST_DIGITS = 8
+_DIFFERENT_WAYS = "chunks of a block go different ways, or are read before they are written"
+_WHOLE = "a schedule moves blocks whole"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -37,37 +39,17 @@ class AlgorithmFile:
     """An algorithm for one collective and one number of ranks, from a file.
 
     name: the file's, with a digest of its content. It is how cases and rows call the algorithm.
-    parts: chunks that the file cuts a block into; all of them go the same way.
     """
 
     name: str
     op: OpName
     n: int
     root: int
-    parts: int
     program: ThreadProgram
 
     def schedule(self, *, in_place: bool) -> Schedule:
         """The schedule for a placement, proved. Raises ScheduleError with what is wrong."""
         return _proved(self, in_place)
-
-    def notes(self, *, in_place: bool) -> list[str]:
-        """What the schedule does otherwise than the file says, in sentences."""
-        turns, ranks = self.program.order, [block.rank for block in self.program.blocks]
-        blocks = len({turn.block for turn in turns if ranks[turn.block] == 0})
-        tracks = len(self.schedule(in_place=in_place).program(0))
-        notes = {
-            f"The file cuts each block into {self.parts} chunks that go the same way: the schedule"
-            f" moves whole blocks, and --channels {self.parts} cuts them.": self.parts > 1,
-            f"Rank 0 has {blocks} thread blocks and {tracks} track{'s' * (tracks > 1)}: blocks that"
-            " wait for each other are one track, in an order in which they can run.": (
-                blocks > tracks
-            ),
-            "The file is for in place: out of place, the input stays as it is.": (
-                self.program.is_aliased and not in_place
-            ),
-        }
-        return [note for note, is_so in notes.items() if is_so]
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -113,11 +95,9 @@ def load(file: str) -> AlgorithmFile:
             format_ = FAMILY.load(format_name)
             if format_.is_mine(text):
                 program: ThreadProgram = format_.read(text, file)
-                parts = 1 if collective(program.op).is_interleaved else program.chunks
-                program = _whole_blocks(program) if parts > 1 else program
-                _LOADED[name] = AlgorithmFile(
-                    name, program.op, program.n, program.root, parts, program
-                )
+                if program.chunks > 1 and not collective(program.op).is_interleaved:
+                    program = _whole_blocks(program)
+                _LOADED[name] = AlgorithmFile(name, program.op, program.n, program.root, program)
                 break
         else:
             raise UsageError(
@@ -227,11 +207,7 @@ def _whole_blocks(program: ThreadProgram) -> ThreadProgram:
             written = [value(rank, step.dst)] if step.dst and step.dst.buffer != "tmp" else []
             place, *others = {place for place, _ in (*read, *written)}
             if others or place < 0:
-                raise ScheduleError(
-                    f"{turn.place}: joins chunks of different places in their blocks, or reads what"
-                    " nobody wrote",
-                    f"blocks are cut into {program.chunks} chunks, and schedules move whole blocks",
-                )
+                raise ScheduleError(f"{turn.place}: {_DIFFERENT_WAYS}", _WHOLE)
             made = place, hash(tuple(what for _, what in read))
             if step.dst:
                 values[rank, step.dst] = made
@@ -243,13 +219,8 @@ def _whole_blocks(program: ThreadProgram) -> ThreadProgram:
             ways[place][rank, made[1], bool(written) and dst, *peers] += 1
         for place, own in steps.items():
             parts[place].append(turn._replace(steps=tuple(own)))
-    for number, way in enumerate(ways):
-        if way != ways[0]:
-            raise ScheduleError(
-                f"{program.file}: cuts a block into {program.chunks} chunks, and chunks 0 and"
-                f" {number} of a block go different ways",
-                "a schedule moves blocks whole",
-            )
+    if any(way != ways[0] for way in ways):
+        raise ScheduleError(f"{program.file}: {_DIFFERENT_WAYS}", _WHOLE)
     return replace(program, chunks=1, order=tuple(parts[0]))
 
 

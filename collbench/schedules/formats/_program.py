@@ -254,13 +254,14 @@ class Buffers:
 
     def cells(self, place: str, rank: int, letter: str, first: int, count: int) -> list[Operand]:
         """The cells of some chunks of a buffer. Raises UsageError."""
-        if letter not in _BUFFERS:
-            raise UsageError(f"{place}: the buffer '{letter[:40]}' is none of i, o, s")
         chunks = self.held[rank]
-        held = chunks[letter] or (max(chunks["i"], chunks["o"]) if letter != "s" else 0)
+        held = chunks.get(letter, 0) or (
+            max(chunks["i"], chunks["o"]) if letter in ("i", "o") else 0
+        )
         if not 0 <= first < first + count <= held:
             raise UsageError(
-                f"{place}: {count} chunks from {first} on end behind the {held} chunks of {letter}"
+                f"{place}: {count} chunks from {first} on are not among the {held} of the buffer"
+                f" '{letter[:40]}' (i, o or s)"
             )
         self.named += count
         self._bound(self.named, _MAX_NAMED, "operands")

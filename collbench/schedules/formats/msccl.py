@@ -46,18 +46,14 @@ def is_mine(text: str) -> bool:
 def read(text: str, name: str) -> ThreadProgram:
     """The program. Raises UsageError with the line and what is wrong."""
     root = xml_tree.parse(text, name)
-    if root.tag != "algo":
-        raise UsageError(
-            f"{root.place}: <{root.tag[:40]}> begins no program of MSCCL", "it begins with <algo>"
-        )
     n, at = root.number("ngpus", 0), root.number("root", 0)
-    if not 2 <= n <= MAX_RANKS:
-        raise root.wrong("ngpus", f"is not from 2 to {MAX_RANKS}")
-    if not 0 <= at < n:
-        raise root.wrong("root", "is no gpu")
     gpus = sorted(root.of("gpu"), key=lambda gpu: gpu.number("id", -1))
-    if [gpu.number("id", -1) for gpu in gpus] != list(range(n)):
-        raise UsageError(f"{root.place}: {len(gpus)} <gpu> for ngpus {n}, one for each is needed")
+    has_all = [gpu.number("id", -1) for gpu in gpus] == list(range(n))
+    if root.tag != "algo" or not (2 <= n <= MAX_RANKS and 0 <= at < n and has_all):
+        raise UsageError(
+            f"{root.place}: <{root.tag[:40]}> begins no program of MSCCL",
+            f"it begins with <algo>, and has a <gpu> for each of ngpus, 2 to {MAX_RANKS}",
+        )
     buffers = Buffers(
         f"{root.place}: coll of <algo>",
         root.get("coll"),
@@ -102,10 +98,8 @@ def _blocks(gpu: Element, rank: int, first: int, buffers: Buffers) -> list[Block
         for number, group in enumerate(groups)
         for step in group
     }
-    if len({ident for ident, *_ in tbs}) < len(tbs):
-        raise UsageError(f"{gpu.place}: two thread blocks have the same id")
     if len(events) < sum(len(group) for _, _, groups in tbs for group in groups):
-        raise UsageError(f"{gpu.place}: two steps of a thread block have the same s")
+        raise UsageError(f"{gpu.place}: two steps have the same numbers")
     blocks = []
     for ident, tb, groups in tbs:
         ends = {key: _edges(tb, key, rank, buffers.program.n) for key in ("recv", "send")}

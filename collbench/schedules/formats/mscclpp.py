@@ -90,10 +90,9 @@ def read(text: str, name: str) -> ThreadProgram:
     """The program. Raises UsageError with the place and what is wrong."""
     plan = _Table(parse_json(text, name, _MAX_CHARS), name)
     gpus = sorted(plan.tables("gpus"), key=lambda gpu: gpu.get(int, "id"))
-    if not 2 <= len(gpus) <= MAX_RANKS:
-        raise UsageError(f"{name}.gpus has {len(gpus)} members", f"2 to {MAX_RANKS} are read")
-    if [gpu.get(int, "id") for gpu in gpus] != list(range(len(gpus))):
-        raise UsageError(f"{name}.gpus: each needs an id of its own, from 0 on")
+    is_counted = [gpu.get(int, "id") for gpu in gpus] == list(range(len(gpus)))
+    if not (is_counted and 2 <= len(gpus) <= MAX_RANKS):
+        raise UsageError(f"{name}.gpus are not 2 to {MAX_RANKS} with the ids from 0 on")
     keys = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
     buffers = Buffers(
         f"{name}.collective",
