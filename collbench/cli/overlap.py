@@ -9,7 +9,9 @@ from collbench.core.options import OVERLAP_OPTIONS, Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
-BACKENDS = ("cuda", "nccl", "copies")
+BACKENDS = ("cuda", "nccl", "copies", "cpu", "mpi")
+_OF_CPUS = ("cpu", "mpi")
+_OF_GPUS = ("channels", "gemm", "priority", "transport", "cluster", "gpus")
 # the host that queues matrix multiplications cannot move messages meanwhile
 TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
 
@@ -33,11 +35,10 @@ _OPTIONS = (
     click.option(
         "--backend",
         type=ListOf("backend", str, BACKENDS),
-        default="all",
-        show_default=True,
         help=(
-            "What communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy"
-            " engine, to host memory); for example cuda,nccl."
+            "What communicates: on GPUs cuda, nccl (its own choice), copies (by a kernel, by the"
+            " copy engine, to host memory), on CPUs cpu, mpi; for example cuda,nccl. Default: all"
+            " of GPUs where there are any, else of CPUs."
         ),
     ),
     setting_option(OVERLAP_OPTIONS["gemm"]),
@@ -65,6 +66,18 @@ _OPTIONS = (
 )
 _OVERLAP_RULES = (
     Rule(
+        options=("backend",),
+        when=lambda options: len({name in _OF_CPUS for name in options["backend"]}) > 1,
+        message="GPUs and CPUs are measured one after the other",
+        hint="give --backend cpu,mpi, or those of GPUs",
+    ),
+    Rule(
+        options=_OF_GPUS,
+        when=lambda options: set(options["backend"] or ()) & set(_OF_CPUS),
+        message="GPUs have this, CPUs have not",
+        hint="leave it out",
+    ),
+    Rule(
         options=("op",),
         when=lambda options: options["backend"] == ("copies",),
         message="plain copies are no collective",
@@ -72,7 +85,7 @@ _OVERLAP_RULES = (
     ),
     Rule(
         options=("transport", "cluster"),
-        when=lambda options: "cuda" not in options["backend"],
+        when=lambda options: "cuda" not in (options["backend"] or BACKENDS),
         message="only our own collectives have this knob",
         hint="give --backend cuda, or leave it out",
     ),
@@ -88,12 +101,13 @@ _OVERLAP_RULES = (
 @click.command(name="overlap", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
-    """Measure how much communication slows computation down: matrix multiplications and a
-    collective, each alone and both concurrently.
+    """Measure how much communication slows computation down: a collective beside matrix
+    multiplications, which lose the multiprocessors that it takes, and beside copies in memory; what
+    these lose more is memory bandwidth.
 
-    It needs GPUs, and cuBLAS for the matrix multiplications. On one GPU, where nothing travels
-    between ranks, plain copies are measured: by a kernel, by the copy engine, to host memory. Under
-    mpirun or srun every rank has a GPU of its own.
+    On GPUs it needs cuBLAS. On one GPU, where nothing travels between ranks, plain copies are
+    measured: by a kernel, by the copy engine, to host memory. Under mpirun or srun every rank has a
+    GPU of its own. On CPUs a process a rank computes in its cache, or copies.
 
     \b
     Examples:
@@ -103,8 +117,11 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     from collbench.bench.run_overlap import run_overlap
 
-    refuse(_OVERLAP_RULES, explicit_options(context), context.params)
-    return run_overlap(context.params)
+    options, explicit = dict(context.params), explicit_options(context)
+    refuse(_OVERLAP_RULES, explicit, options)
+    if explicit & set(_OF_GPUS):  # is asked of GPUs, and nothing else is measured where none are
+        options["backend"] = options["backend"] or BACKENDS[: -len(_OF_CPUS)]
+    return run_overlap(options)
 
 
 for _option in (*_OPTIONS, force_option):
