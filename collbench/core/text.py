@@ -146,9 +146,9 @@ def table(
     least: Sequence[int] = (),
 ) -> list[str]:
     """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
-    too narrow for all, the others fold; where that is not enough, the last columns come below, with
-    the first one again. least: the least widths of columns whose rows are shown one
-    by one, heeded where there is room. A head with spaces gives its column a least width, and one
+    too narrow for all, the others fold; where that is not enough, the last columns come below,
+    behind the first ones that tell rows apart. least: the least widths of columns whose rows are
+    shown one by one, heeded where there is room. A head with spaces gives its column a least width, and one
     of two lines takes less; without heads there is no line of them. Cells may have our colours.
 
     >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
@@ -189,7 +189,8 @@ def table(
     while not least and kept > 2 and sum(taken[:kept]) + GAP * (kept - 1) > columns:
         kept -= 1
     if kept < len(heads):
-        parts = (list(range(kept)), [0, *range(kept, len(heads))])
+        told = (n for n in range(1, kept) if len({tuple(row[:n]) for row in rows}) == len(rows))
+        parts = (list(range(kept)), [*range(next(told, 1)), *range(kept, len(heads))])
         first, rest = (
             table(
                 [heads[place] for place in part],
