@@ -73,7 +73,7 @@ def counted(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending * (number != 1)}"
 
 
-def some_of(names: Iterable[str], most: int) -> str:
+def some_of(names: Iterable[str], most: int = 6) -> str:
     """The first names, and how many more there are.
 
     >>> some_of("abc", 3), some_of("abc", 2)
@@ -148,8 +148,9 @@ def table(
     """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
     too narrow for all, the others fold; where that is not enough, the last columns come below,
     behind the first ones that tell rows apart. least: the least widths of columns whose rows are
-    shown one by one, heeded where there is room. A head with spaces gives its column a least width, and one
-    of two lines takes less; without heads there is no line of them. Cells may have our colours.
+    shown one by one, heeded where there is room. A head with spaces gives its column a least width,
+    and one of two lines takes less; without heads there is no line of them. Cells may have our
+    colours.
 
     >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
     ['pair         GB/s', 'GPU0 - GPU1  12.0']

@@ -418,10 +418,6 @@ def percent_text(percent: float | None) -> str:
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
 
 
-def _of_max_text(best: Best) -> str:
-    return percent_text(best.of_max)
-
-
 def next_text(best: Best) -> str:
     """How much longer the runner-up takes."""
     return _excess_text(best.gain, is_clear=not best.is_level_with(best.runner_up))

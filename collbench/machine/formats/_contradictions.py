@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collbench.core.text import some_of
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._nccl_attributes import bus_key
 from collbench.machine.topology.gpu_models import has_links
@@ -89,11 +90,8 @@ def _unequal(topology: Topology) -> Iterator[str]:
                 for id_, count in linked.items()
                 if count != usual
             ]
-            more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
-            yield (
-                f"unequal numbers of links to peers{where}: {usual}, but"
-                f" {', '.join(others[:_MOST_NAMES])}{more}"
-            )
+            but = some_of(others, _MOST_NAMES)
+            yield f"unequal numbers of links to peers{where}: {usual}, but {but}"
 
 
 def _duplicates(topology: Topology) -> Iterator[str]:

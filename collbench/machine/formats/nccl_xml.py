@@ -14,6 +14,7 @@ from itertools import count
 
 from collbench.core import xml_tree
 from collbench.core.errors import UsageError
+from collbench.core.text import some_of
 from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import (
     ASSUMED,
@@ -412,10 +413,7 @@ class _NcclReader:
             f"{names([by_id[a]])} to {names([by_id[b]])}" for a, b in pairs if (b, a) not in counts
         ]
         if lonely:
-            remarks.append(
-                f"links that only one of their ends lists: {', '.join(lonely[:4])}"
-                f"{f' and {len(lonely) - 4} more' if len(lonely) > 4 else ''}"
-            )
+            remarks.append(f"links that only one of their ends lists: {some_of(lonely, 4)}")
         return remarks
 
     def pcilinks(self, system: xml_tree.Element) -> list[Link]:
