@@ -31,20 +31,18 @@ from collbench.core.collectives import OpName, collective
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.core.group import Group
 from collbench.core.knobs import Value
-from collbench.core.options import DEFAULT_MEMORY, OverlapSettings, Priority
+from collbench.core.options import DEFAULT_MEMORY, OVERLAP_OF_CPUS, OverlapSettings, Priority
 from collbench.core.pattern import Wrong
 from collbench.core.record import COLUMNS, Record, line_of, values_of
 from collbench.core.units import rate_gbs, to_us
 from collbench.core.verdict import is_noisy
 
 COPIES = "copies"  # the column backend of plain copies
-GPU_BACKENDS = ("cuda", "nccl", COPIES)
-CPU_BACKENDS = ("cpu", "mpi")
 
 
 def on_cpus(backends: Sequence[str]) -> bool:
     """Whether what communicates has no GPU."""
-    return bool(set(backends) & set(CPU_BACKENDS))
+    return bool(set(backends) & set(OVERLAP_OF_CPUS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,6 @@ from pathlib import Path
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.overlap import (
     COPIES,
-    CPU_BACKENDS,
-    GPU_BACKENDS,
     OVERLAP_COLUMNS,
     Overlap,
     OverlapRequest,
@@ -24,7 +22,14 @@ from collbench.core.files import result_json, write_document
 from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
-from collbench.core.options import OVERLAP_OPTIONS, Options, OverlapSettings, refuse_sharing
+from collbench.core.options import (
+    OVERLAP_OF_CPUS,
+    OVERLAP_OF_GPUS,
+    OVERLAP_OPTIONS,
+    Options,
+    OverlapSettings,
+    refuse_sharing,
+)
 from collbench.core.record import Writer
 from collbench.core.screen import document_on_stdout, remark, say
 from collbench.device.card import device_count
@@ -42,11 +47,13 @@ def run_overlap(options: Options) -> int:
     )
     refuse_sharing(options)
     no_gpus = why_no_gpus()
-    backends = options["backend"] or (CPU_BACKENDS if no_gpus else GPU_BACKENDS)
+    backends = options["backend"] or (OVERLAP_OF_CPUS if no_gpus else OVERLAP_OF_GPUS)
     if min(options["sizes"]) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     under = launcher()
     if on_cpus(backends):
+        if not set(backends) <= set(OVERLAP_OF_CPUS):
+            raise UsageError("--backend names GPUs and CPUs", "measure one after the other")
         if under is not None:
             raise UsageError("overlap starts the ranks on CPUs itself", "start it without mpirun")
         settings, ranks = replace(settings, gemm=0), max(2, min(8, usable_cores() // 2))

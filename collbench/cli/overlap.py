@@ -5,12 +5,10 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
-from collbench.core.options import OVERLAP_OPTIONS, Rule, refuse
+from collbench.core.options import OVERLAP_OF_CPUS, OVERLAP_OF_GPUS, OVERLAP_OPTIONS, Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
-BACKENDS = ("cuda", "nccl", "copies", "cpu", "mpi")
-_OF_CPUS = ("cpu", "mpi")
 _OF_GPUS = ("channels", "gemm", "priority", "transport", "cluster", "gpus")
 # the host that queues matrix multiplications cannot move messages meanwhile
 TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
@@ -34,10 +32,10 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=ListOf("backend", str, BACKENDS),
+        type=ListOf("backend", str, (*OVERLAP_OF_GPUS, *OVERLAP_OF_CPUS)),
         help=(
-            "What communicates: on GPUs cuda, nccl (its own choice), copies (by a kernel, by the"
-            " copy engine, to host memory), on CPUs cpu, mpi; for example cuda,nccl. Default: all"
+            "What communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy"
+            " engine, to host memory), or on CPUs cpu, mpi; for example cuda,nccl. Default: those"
             " of GPUs where there are any, else of CPUs."
         ),
     ),
@@ -66,14 +64,8 @@ _OPTIONS = (
 )
 _OVERLAP_RULES = (
     Rule(
-        options=("backend",),
-        when=lambda options: len({name in _OF_CPUS for name in options["backend"]}) > 1,
-        message="GPUs and CPUs are measured one after the other",
-        hint="give --backend cpu,mpi, or those of GPUs",
-    ),
-    Rule(
         options=_OF_GPUS,
-        when=lambda options: set(options["backend"] or ()) & set(_OF_CPUS),
+        when=lambda options: set(options["backend"] or ()) & set(OVERLAP_OF_CPUS),
         message="GPUs have this, CPUs have not",
         hint="leave it out",
     ),
@@ -85,7 +77,7 @@ _OVERLAP_RULES = (
     ),
     Rule(
         options=("transport", "cluster"),
-        when=lambda options: "cuda" not in (options["backend"] or BACKENDS),
+        when=lambda options: "cuda" not in (options["backend"] or OVERLAP_OF_GPUS),
         message="only our own collectives have this knob",
         hint="give --backend cuda, or leave it out",
     ),
@@ -101,9 +93,8 @@ _OVERLAP_RULES = (
 @click.command(name="overlap", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
-    """Measure how much communication slows computation down: a collective beside matrix
-    multiplications, which lose the multiprocessors that it takes, and beside copies in memory; what
-    these lose more is memory bandwidth.
+    """Measure how much a collective slows computation down: matrix multiplications, which lose
+    multiprocessors, and copies in memory, which lose its bandwidth, too.
 
     On GPUs it needs cuBLAS. On one GPU, where nothing travels between ranks, plain copies are
     measured: by a kernel, by the copy engine, to host memory. Under mpirun or srun every rank has a
@@ -120,7 +111,7 @@ def command(context: click.Context, /, **_: object) -> int:
     options, explicit = dict(context.params), explicit_options(context)
     refuse(_OVERLAP_RULES, explicit, options)
     if explicit & set(_OF_GPUS):  # is asked of GPUs, and nothing else is measured where none are
-        options["backend"] = options["backend"] or BACKENDS[: -len(_OF_CPUS)]
+        options["backend"] = options["backend"] or OVERLAP_OF_GPUS
     return run_overlap(options)
 
 

@@ -67,7 +67,7 @@ def send(size: int) -> None:
 def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OVER_TCP.items():
         monkeypatch.setenv(name, value)
-    planted, calls, counters_of = 64 << 20, [0], blocking.counters_of
+    planted, calls, counters_of = 64 << 20, [0], blocking.counters_of  # type: ignore[attr-defined]
 
     def with_others(*args: object) -> list[CounterReading]:
         readings = counters_of(*args)  # type: ignore[arg-type]

@@ -256,7 +256,6 @@ def _checks(rows: Sequence[Record]) -> str:
 
 BOUNDS = "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy."
 BEST_OF = "Best of each size, by the median of its repeats."
-OF_MAX = "of max: percent of the floor or of the ceiling, whichever is nearer."
 
 
 def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
@@ -271,7 +270,10 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     if is_compared:
         lines.append("next: how much longer the runner-up takes (~: the repeats do not tell).")
     lines += ["auto: how much longer the tool's own choice takes."] * has_auto
-    lines += [OF_MAX] * any(best.of_max is not None for best in every if best.has_floor)
+    if any(best.of_max is not None for best in every):
+        has_floor = any(best.row.floor_us is not None for best in every)
+        nearer = "the floor or of the ceiling, whichever is nearer"
+        lines.append(f"of max: percent of {nearer if has_floor else 'the ceiling'}.")
     return lines + [peer_legend(summary, peer) for peer in summary.peers]
 
 
