@@ -146,7 +146,7 @@ def table(
     least: Sequence[int] = (),
 ) -> list[str]:
     """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
-    too narrow for all, the others fold; where that is not enough, the last columns come below,
+    too narrow for all, the others fold; where that is not enough, those with heads come below,
     behind the first ones that tell rows apart. least: the least widths of columns whose rows are
     shown one by one, heeded where there is room. A head with spaces gives its column a least width,
     and one of two lines takes less; without heads there is no line of them. Cells may have our
@@ -187,7 +187,7 @@ def table(
         )
         taken.append(width if is_right else text)
     kept, needed = len(heads), sum(taken) + GAP * (len(heads) - 1)
-    while not least and kept > 2 and sum(taken[:kept]) + GAP * (kept - 1) > columns:
+    while any(heads) and not least and kept > 2 and sum(taken[:kept]) + GAP * (kept - 1) > columns:
         kept -= 1
     if kept < len(heads):
         told = (n for n in range(1, kept) if len({tuple(row[:n]) for row in rows}) == len(rows))

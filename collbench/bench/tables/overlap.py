@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from collbench.bench.overlap import COPIES, Overlap, OverlapRequest, lost_percent, on_cpus
-from collbench.core.text import NARROW_COLUMNS, wrapped
+from collbench.core.text import NARROW_COLUMNS, table, wrapped
 from collbench.core.units import format_rate, format_size
 
 # of the most bandwidth beside computing: the fewest channels that reach this are advised
@@ -33,11 +33,13 @@ def heading(request: OverlapRequest) -> list[str]:
 
 
 _HEADS = ("size", "what", "ch", "alone", "beside", "slower", "compute", "memory", "noise")
-_PLACES = (">6", "<16", ">3", ">7", ">7", ">7", ">7", ">7", ">6")
+_LEAST = (5, 17, 2, 6, 6, 7, 7, 6, 5)  # columns of each
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:{place}}" for cell, place in zip(cells, _PLACES, strict=False))
+    known = len(cells) if len(cells) == len(_HEADS) else 3  # behind them a text says why
+    right = [place for place in range(known) if place != 1]
+    return "\n".join(table(("",) * len(cells), [cells], right, NARROW_COLUMNS, _LEAST[:known]))
 
 
 def line(overlap: Overlap) -> str:
@@ -45,7 +47,7 @@ def line(overlap: Overlap) -> str:
     record = overlap.record
     start = [format_size(record.size_bytes), name_of(overlap), str(record.channels or "-")]
     if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
-        return f"{_row(start)} {record.status}: {record.reason}"
+        return _row([*start, f"{record.status}: {record.reason}"])
     rates = map(format_rate, (record.busbw_gbs, overlap.concurrent_busbw_gbs))
     slower = overlap.slower, overlap.gemm_slower, overlap.memory_slower
     ratios = (f"{ratio or 0:.3f}x" for ratio in slower)
