@@ -111,12 +111,14 @@ MEANINGS = {
     "schema": "the number of these columns' form",
 }
 OVERLAP_MEANINGS = {
-    "gemm": "rows and columns of the matrices",
+    "gemm": "rows and columns of the matrices; on CPUs 0, and times are of a turn of computing",
     "priority": "priority of the stream that communicates",
     "gemm_us": "time of one matrix multiplication alone",
     "mb_per_lost_ms": "megabytes moved (S a launch) for a millisecond of computing lost; empty "
     "where the loss is within the noise",
     "noise_percent": "by how much the repeats of the matrix multiplications alone differ",
+    "memory_slower": "time of a copy in memory during launches, over its time alone",
+    "memory_noise_percent": "by how much the repeats of the copies alone differ",
     "slower": "time of a launch during the matrix multiplications, over `time_us`",
     "gemm_slower": "time of a matrix multiplication during launches, over its time alone",
 }

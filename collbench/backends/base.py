@@ -55,11 +55,13 @@ class Samples:
 
     busy_s: CPU time of all ranks together, 0 if unknown. launch_times_s: of each launch that was
     timed by itself, the time of the rank that it took longest. alone_s: of launches together, what
-    they take one after the other (planning/together.py). wire: what passed the links.
+    they take one after the other (planning/together.py). wire: what passed the links. span:
+    from when to when all ranks of a host ran timed launches, by its monotonic clock.
     """
 
     seconds: tuple[float, ...]
     iterations: int = 1
+    span: tuple[float, float] = (0.0, 0.0)
     busy_s: float = 0.0
     launch_times_s: tuple[float, ...] = ()
     alone_s: float = 0.0

@@ -255,14 +255,16 @@ class BlockingRank(CountedRank, Protocol[Key_contra, ReadyT]):
         with self._limit(buffers.problem.op, batch.deadline_s):
             buffers.poison(sorted(warm), is_warm=True)
             self._expect(ready, launches)
+            begun = time.perf_counter()
             seconds = self._time(ready, timed_sets(*of, launches), batch)
+            span = begun, time.perf_counter()
         wrong, proved_s = self._missing(ready) or buffers.compare(checked), 0.0
         if batch.is_checked:
             meet_each = batch.aggregate if batch.blocking else 0
             unproved, proved_s = self._prove(ready, launches, batch, meet_each)
             wrong = wrong or unproved
         busy_s = time.process_time() - busy
-        return RankTiming(wrong=wrong, seconds=seconds, proved_s=proved_s, busy_s=busy_s)
+        return RankTiming(wrong=wrong, seconds=seconds, proved_s=proved_s, busy_s=busy_s, span=span)
 
     def _prove(
         self, ready: ReadyT, launches: int, batch: Batch, meet_each: int, work_s: float = 0.0

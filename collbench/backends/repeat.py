@@ -258,6 +258,7 @@ class RankTiming:
     proved_s: float = 0.0
     busy_s: float = 0.0
     launch_times_s: tuple[float, ...] = ()
+    span: tuple[float, float] = (0.0, 0.0)  # of the timed launches, by its host's monotonic clock
 
 
 class CountedRank(Rank, Protocol):
@@ -325,6 +326,7 @@ def samples_of(
     return Samples(
         seconds=tuple(timing.seconds for timing in timed),
         iterations=iterations,
+        span=(max(one.span[0] for one in timed), min(one.span[1] for one in timed)),
         wrong=tuple(one for one in wrong if one is not None),
         busy_s=sum(timing.busy_s for answers in calls for timing in answers),
         notes=tuple(notes),

@@ -1,11 +1,15 @@
-"""What communication costs computation: launches alone, matrix multiplications (GEMMs) alone, and
-both concurrently on every GPU.
+"""What communication costs computation: launches alone, a load alone, and both concurrently, on
+GPUs or on the cores of CPUs (overlap_cpu.py).
 
-Both are queued to last about as long alone. Rates are taken over the window in which both run, from
-the later of the two starts to the earlier of the two ends; an interval that lies partly inside the
-window counts by that part. So neither gains from having the GPU to itself at the end. A row is the
-row of a sweep for the launches alone, followed by the columns of the concurrent run. The time is
-that of the slowest rank, as in a sweep.
+There are two loads, which tell the cause. Matrix multiplications (GEMMs) lose only the
+multiprocessors, on CPUs the cores, that are taken from them. What copies in memory lose more is
+bandwidth of the memory.
+
+A load and launches are queued to last about as long alone. Rates are taken over the window in which
+both run, from the later of the two starts to the earlier of the two ends; an interval that lies
+partly inside the window counts by that part. So neither gains from having the GPU to itself at the
+end. A row is the row of a sweep for the launches alone, followed by the columns of the concurrent
+run. The time is that of the slowest rank, as in a sweep.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -18,6 +22,7 @@ from typing import Protocol, cast
 from collbench.backends.base import GpuOptions, SessionFacts, SessionOptions
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
+from collbench.bench.overlap_cpu import CpuOverlapSession
 from collbench.bench.points import Job, SweepPoint, ctas_of, opener, plan_points
 from collbench.bench.rows import new_run, timed_row, unmeasured_row, wrong_row
 from collbench.bench.sweep import Sweep, cases
@@ -26,13 +31,18 @@ from collbench.core.collectives import OpName, collective
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.core.group import Group
 from collbench.core.knobs import Value
-from collbench.core.options import DEFAULT_MEMORY, OverlapSettings, Priority
+from collbench.core.options import DEFAULT_MEMORY, OVERLAP_OF_CPUS, OverlapSettings, Priority
 from collbench.core.pattern import Wrong
 from collbench.core.record import COLUMNS, Record, line_of, values_of
 from collbench.core.units import rate_gbs, to_us
 from collbench.core.verdict import is_noisy
 
 COPIES = "copies"  # the column backend of plain copies
+
+
+def on_cpus(backends: Sequence[str]) -> bool:
+    """Whether what communicates has no GPU."""
+    return bool(set(backends) & set(OVERLAP_OF_CPUS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +66,11 @@ class Overlap:
     """A row of launches alone, and the results of the concurrent run; None where it was not
     measured.
 
-    gemm: the rows and columns of the matrices. *_us: of one GEMM or of one launch. *slower: the
+    gemm: the rows and columns of the matrices, 0 on CPUs. *_us: of one GEMM (on CPUs a turn of
+    computing) or of one launch. *slower: the
     concurrent time over the time alone. mb_per_lost_ms: megabytes (S a launch) that the launches
     move for each millisecond of computing lost, None where the loss is within the noise.
-    noise_percent: by how much the repeats of the GEMMs alone differ.
+    noise_percent: by how much the repeats of the GEMMs alone differ. memory_*: the same of copies.
     """
 
     record: Record
@@ -73,11 +84,17 @@ class Overlap:
     slower: float | None = None
     mb_per_lost_ms: float | None = None
     noise_percent: float | None = None
+    memory_slower: float | None = None
+    memory_noise_percent: float | None = None
 
-    @property
-    def lost_percent(self) -> float | None:
-        """The share of the computing rate that is lost."""
-        return None if self.gemm_slower is None else 100 * (1 - 1 / self.gemm_slower)
+
+def lost_percent(slower: float | None) -> float:
+    """The share of a rate that is lost where something takes so many times as long.
+
+    >>> lost_percent(2.0)
+    50.0
+    """
+    return 100 * (1 - 1 / (slower or 1.0))
 
 
 ADDED = tuple(column.name for column in fields(Overlap))[1:]
@@ -90,12 +107,14 @@ def to_line(overlap: Overlap) -> str:
 
 
 class OverlapSession(SessionFacts, Protocol):
-    """A session on GPUs, with the jobs of one backend."""
+    """A session with the jobs of one backend."""
 
     def run_concurrently(
-        self, job: Job, size: int, repeats: int
+        self, job: Job, size: int | None, repeats: int
     ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Launches alone, multiplications of matrices of that size alone, and both at once."""
+        """Launches alone, multiplications of matrices of that size alone (None: copies in memory),
+        and both at once.
+        """
 
     def close(self) -> None: ...
 
@@ -163,18 +182,28 @@ def _each(marks: Sequence[float], start: float, stop: float) -> float:
     return (stop - start) / max(progress(marks, start, stop), 1e-12)
 
 
-def compared(record: Record, settings: OverlapSettings, times: Sequence[Times]) -> Overlap:
-    """The row of some repeats: the medians of the times and of the ratios."""
+def _loss(times: Sequence[Times]) -> tuple[float, float]:
+    """How many times as long a load takes beside launches, and by how much it differs alone."""
     alone = [one.gemm_alone for one in times]
     noise = (max(alone) - min(alone)) / median(alone)
-    gemm_slower = median(one.gemm_concurrent / one.gemm_alone for one in times)
+    return median(one.gemm_concurrent / one.gemm_alone for one in times), noise
+
+
+def compared(
+    record: Record, settings: OverlapSettings, times: Sequence[Times], copying: Sequence[Times]
+) -> Overlap:
+    """The row of some repeats beside GEMMs and beside copies: the medians of the times and of the
+    ratios.
+    """
+    gemm_slower, noise = _loss(times)
+    memory_slower, memory_noise = _loss(copying)
     concurrent_s = median(one.launch_concurrent for one in times)
     algbw = rate_gbs(record.size_bytes, concurrent_s)
     return Overlap(
         record=record,
         gemm=settings.gemm,
         priority=settings.priority,
-        gemm_us=to_us(median(alone)),
+        gemm_us=to_us(median(one.gemm_alone for one in times)),
         gemm_concurrent_us=to_us(median(one.gemm_concurrent for one in times)),
         gemm_slower=gemm_slower,
         concurrent_us=to_us(concurrent_s),
@@ -183,6 +212,8 @@ def compared(record: Record, settings: OverlapSettings, times: Sequence[Times]) 
         # GB/s are MB/ms
         mb_per_lost_ms=algbw / (1 - 1 / gemm_slower) if gemm_slower - 1 > noise else None,
         noise_percent=100 * noise,
+        memory_slower=memory_slower,
+        memory_noise_percent=100 * memory_noise,
     )
 
 
@@ -207,6 +238,8 @@ def points_of(request: OverlapRequest, group: Group) -> list[SweepPoint]:
         "channels": request.channels,
         "cluster": (request.cluster,),
     }
+    if on_cpus(request.backends):  # no core is given away by channels
+        ours = {}
     sweeps = [replace(common, knobs={**common.knobs, **ours})] if by_stores else []
     if "ce" in request.transports and "cuda" in backends:  # its copies have no channels to choose
         by_copies = {**common.knobs, "transport": ("ce",)}
@@ -214,7 +247,7 @@ def points_of(request: OverlapRequest, group: Group) -> list[SweepPoint]:
     points = [
         point
         for sweep in sweeps
-        for point in plan_points(cases(sweep, {"nccl": {}}), group, DEFAULT_MEMORY)
+        for point in plan_points(cases(sweep, {"nccl": {}, "mpi": {}}), group, DEFAULT_MEMORY)
     ]
     if COPIES in request.backends:
         why = copies.why_not(group)
@@ -274,12 +307,14 @@ def _opened(
             session: object = copies.CopySession(group, cases, hot=False, options=options)
         else:
             jobs = [point.job for point in points]
-            session = opener(name).open(group, jobs, SessionOptions(gpu=options))
+            session = opened = opener(name).open(group, jobs, SessionOptions(gpu=options))
+            if on_cpus((name,)):
+                session = CpuOverlapSession(group, opened, points[0].case.ranks)
     except UnavailableError as error:
         for point in points:
             point.waived = error.text
         return None
-    # all of these backends run on GPUs, and have jobs of the kind of their points
+    # all of these sessions run concurrently, and have jobs of the kind of their points
     return cast(OverlapSession, session)
 
 
@@ -295,6 +330,8 @@ def _measured(
     assert session is not None
     try:
         repeats, wrong = session.run_concurrently(point.job, settings.gemm, settings.repeats)
+        if not wrong:
+            copying, wrong = session.run_concurrently(point.job, None, settings.repeats)
     except (RefusedError, ScheduleError) as error:
         yield untimed(record=replace(row, status="waived", reason=error.text))
         return
@@ -313,4 +350,4 @@ def _measured(
         notes.append("auto")
     iterations = repeats[0].launches * (len(repeats[0].launches_alone[0].launches) - 1)
     row = replace(timed_row(row, alone, iterations), notes=" ".join(notes))
-    yield compared(row, settings, times)
+    yield compared(row, settings, times, list(map(times_of, copying)))

@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from collbench.backends.gpu.session import why_no_gpus
@@ -12,6 +12,7 @@ from collbench.bench.overlap import (
     Overlap,
     OverlapRequest,
     measure,
+    on_cpus,
     to_line,
 )
 from collbench.bench.rank0 import drive_on_rank0, group_here
@@ -19,8 +20,16 @@ from collbench.bench.tables.overlap import advice, heading, line
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
-from collbench.core.options import OVERLAP_OPTIONS, Options, OverlapSettings, refuse_sharing
+from collbench.core.options import (
+    OVERLAP_OF_CPUS,
+    OVERLAP_OF_GPUS,
+    OVERLAP_OPTIONS,
+    Options,
+    OverlapSettings,
+    refuse_sharing,
+)
 from collbench.core.record import Writer
 from collbench.core.screen import document_on_stdout, remark, say
 from collbench.device.card import device_count
@@ -37,23 +46,32 @@ def run_overlap(options: Options) -> int:
         }
     )
     refuse_sharing(options)
+    no_gpus = why_no_gpus()
+    backends = options["backend"] or (OVERLAP_OF_CPUS if no_gpus else OVERLAP_OF_GPUS)
     if min(options["sizes"]) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
-    if why := why_no_gpus():
-        raise UnavailableError(
-            f"overlap measures GPUs: {why}", "start it on a machine with NVIDIA GPUs"
-        )
-    load_cublas()
     under = launcher()
-    ranks = under.size if under is not None else len(settings.gpus) or device_count()
-    if ranks == 1 and COPIES not in options["backend"]:
+    if on_cpus(backends):
+        if not set(backends) <= set(OVERLAP_OF_CPUS):
+            raise UsageError("--backend names GPUs and CPUs", "measure one after the other")
+        if under is not None:
+            raise UsageError("overlap starts the ranks on CPUs itself", "start it without mpirun")
+        settings, ranks = replace(settings, gemm=0), max(2, min(8, usable_cores() // 2))
+    elif no_gpus:
+        raise UnavailableError(
+            f"what was asked for is of GPUs: {no_gpus}", "--backend cpu,mpi measures the CPUs"
+        )
+    else:
+        load_cublas()
+        ranks = under.size if under is not None else len(settings.gpus) or device_count()
+    if ranks == 1 and COPIES not in backends:
         raise UnavailableError(
             "one GPU: nothing travels between ranks",
             "plain copies can be measured: --backend copies",
         )
     request = OverlapRequest(
         ranks=ranks,
-        backends=options["backend"],
+        backends=backends,
         transports=options["transport"],
         settings=settings,
         **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},

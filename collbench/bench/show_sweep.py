@@ -70,7 +70,7 @@ def show_rows(
     """
     records: list[Record] = []
     try:
-        with _screen(out, measurement.estimate_s(), measurement.crowding, color) as screen:
+        with _screen(out, measurement, color, end_s) as screen:
             _take_rows(measurement, keep, table, screen, shown, by_size, end_s, records)
     finally:
         if by_size is not None:
@@ -135,11 +135,11 @@ def _take_rows(
 
 
 @contextmanager
-def _screen(out: IO[str], total_s: float, crowding: float, color: str) -> Iterator[_Screen]:
+def _screen(out: IO[str], run: Measurement, color: str, end_s: float) -> Iterator[_Screen]:
     """Functions that show a line in a style, advance the bar by estimated seconds, and on a
-    terminal show above the bar what changes, until the end. crowding: see Measurement.
+    terminal show above the bar what changes, until the end. end_s: as of show_rows().
     """
-    has_colours = is_coloured(color, out)
+    has_colours, total_s = is_coloured(color, out), run.estimate_s()
 
     def styled(line: str, style: Style) -> str:
         return click.style(printable(line), **style) if has_colours else printable(line)
@@ -147,7 +147,9 @@ def _screen(out: IO[str], total_s: float, crowding: float, color: str) -> Iterat
     remarks, done_s, start = Remarks(), 0.0, time.monotonic()
 
     def left() -> str:
-        return format_duration(_left_s(total_s, done_s, time.monotonic() - start, crowding))
+        now = time.monotonic()
+        left_s = _left_s(total_s, done_s, now - start, run.crowding)
+        return format_duration(max(0.0, min(left_s, end_s - now)))
 
     if not is_terminal(out):
 

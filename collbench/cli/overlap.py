@@ -5,11 +5,11 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
-from collbench.core.options import OVERLAP_OPTIONS, Rule, refuse
+from collbench.core.options import OVERLAP_OF_CPUS, OVERLAP_OF_GPUS, OVERLAP_OPTIONS, Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
-BACKENDS = ("cuda", "nccl", "copies")
+_OF_GPUS = ("channels", "gemm", "priority", "transport", "cluster", "gpus")
 # the host that queues matrix multiplications cannot move messages meanwhile
 TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
 
@@ -32,12 +32,11 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=ListOf("backend", str, BACKENDS),
-        default="all",
-        show_default=True,
+        type=ListOf("backend", str, (*OVERLAP_OF_GPUS, *OVERLAP_OF_CPUS)),
         help=(
             "What communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy"
-            " engine, to host memory); for example cuda,nccl."
+            " engine, to host memory), or on CPUs cpu, mpi; for example cuda,nccl. Default: those"
+            " of GPUs where there are any, else of CPUs."
         ),
     ),
     setting_option(OVERLAP_OPTIONS["gemm"]),
@@ -65,6 +64,12 @@ _OPTIONS = (
 )
 _OVERLAP_RULES = (
     Rule(
+        options=_OF_GPUS,
+        when=lambda options: set(options["backend"] or ()) & set(OVERLAP_OF_CPUS),
+        message="GPUs have this, CPUs have not",
+        hint="leave it out",
+    ),
+    Rule(
         options=("op",),
         when=lambda options: options["backend"] == ("copies",),
         message="plain copies are no collective",
@@ -72,7 +77,7 @@ _OVERLAP_RULES = (
     ),
     Rule(
         options=("transport", "cluster"),
-        when=lambda options: "cuda" not in options["backend"],
+        when=lambda options: "cuda" not in (options["backend"] or OVERLAP_OF_GPUS),
         message="only our own collectives have this knob",
         hint="give --backend cuda, or leave it out",
     ),
@@ -88,12 +93,12 @@ _OVERLAP_RULES = (
 @click.command(name="overlap", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
-    """Measure how much communication slows computation down: matrix multiplications and a
-    collective, each alone and both concurrently.
+    """Measure how much a collective slows computation down: matrix multiplications, which lose
+    multiprocessors, and copies in memory, which lose its bandwidth, too.
 
-    It needs GPUs, and cuBLAS for the matrix multiplications. On one GPU, where nothing travels
-    between ranks, plain copies are measured: by a kernel, by the copy engine, to host memory. Under
-    mpirun or srun every rank has a GPU of its own.
+    On GPUs it needs cuBLAS. On one GPU, where nothing travels between ranks, plain copies are
+    measured: by a kernel, by the copy engine, to host memory. Under mpirun or srun every rank has a
+    GPU of its own. On CPUs a process a rank computes in its cache, or copies.
 
     \b
     Examples:
@@ -103,8 +108,11 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     from collbench.bench.run_overlap import run_overlap
 
-    refuse(_OVERLAP_RULES, explicit_options(context), context.params)
-    return run_overlap(context.params)
+    options, explicit = dict(context.params), explicit_options(context)
+    refuse(_OVERLAP_RULES, explicit, options)
+    if explicit & set(_OF_GPUS):  # is asked of GPUs, and nothing else is measured where none are
+        options["backend"] = options["backend"] or OVERLAP_OF_GPUS
+    return run_overlap(options)
 
 
 for _option in (*_OPTIONS, force_option):

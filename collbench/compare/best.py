@@ -101,11 +101,6 @@ class Best(NamedTuple):
     excess: Interval | None
 
     @property
-    def has_floor(self) -> bool:
-        """Whether the file has the least time of the row."""
-        return self.row.floor_us is not None
-
-    @property
     def of_max(self) -> float | None:
         """Percent of the nearer one of two bounds: of the floor, or of the ceiling."""
         bounds = self.percent, 100 * (self.row.floor_us or 0) / self.time_us

@@ -8,7 +8,7 @@ only rows that are ok and have a time count.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, configurations, summarise
 from collbench.core.frame import frame_of
@@ -32,9 +32,6 @@ from collbench.core.rows import (
 )
 from collbench.core.units import format_size
 from collbench.core.verdict import bounds
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.limits import NOISY_SCALE
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
 from collbench.core.rows import DISTURBED, NOISE_NOTES, Workload
-from collbench.core.text import counted, texts_of
+from collbench.core.text import counted, some_of, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
@@ -382,9 +382,7 @@ def _few(values: Sequence[object]) -> str:
     >>> _few([1, 2]), _few(["", "a", "b", "c", "d"])
     ('1, 2', '-, a, b and 2 more')
     """
-    return ", ".join(str(value) or "-" for value in values[:3]) + (
-        f" and {len(values) - 3} more" if len(values) > 3 else ""
-    )
+    return some_of((str(value) or "-" for value in values), 3)
 
 
 def differences(

@@ -4,7 +4,6 @@ stdout, and where the user's state is kept.
 
 import json
 import os
-import secrets
 import shlex
 import stat
 import sys
@@ -153,7 +152,7 @@ def _writable_place(file: Path) -> Path:
 
 def _draft(place: Path) -> Path:
     """A new name beside a file, of a length that every file system takes."""
-    return place.with_name(f".collbench-{secrets.token_hex(8)}")
+    return place.with_name(f".collbench-{os.urandom(8).hex()}")
 
 
 @contextmanager

@@ -289,6 +289,9 @@ class Settings:
     ] = ""
 
 
+OVERLAP_OF_GPUS, OVERLAP_OF_CPUS = ("cuda", "nccl", "copies"), ("cpu", "mpi")  # backends
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapSettings:
     """How to measure launches concurrent with matrix multiplications."""

@@ -73,7 +73,7 @@ def counted(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending * (number != 1)}"
 
 
-def some_of(names: Iterable[str], most: int) -> str:
+def some_of(names: Iterable[str], most: int = 6) -> str:
     """The first names, and how many more there are.
 
     >>> some_of("abc", 3), some_of("abc", 2)
@@ -146,14 +146,18 @@ def table(
     least: Sequence[int] = (),
 ) -> list[str]:
     """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
-    too narrow for all, the others fold. least: the least widths of columns whose rows are shown one
-    by one, heeded where there is room. A head with spaces gives its column a least width, and one
-    of two lines takes less; without heads there is no line of them. Cells may have our colours.
+    too narrow for all, the others fold; where that is not enough, those with heads come below,
+    behind the first ones that tell rows apart. least: the least widths of columns whose rows are
+    shown one by one, heeded where there is room. A head with spaces gives its column a least width,
+    and one of two lines takes less; without heads there is no line of them. Cells may have our
+    colours.
 
     >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
     ['pair         GB/s', 'GPU0 - GPU1  12.0']
     >>> table(("", "a", ""), [("ring", "12.0", "more than there is room for")], (1,), columns=27)
     ['         a', 'ring  12.0  more than there', '            is room for']
+    >>> table(("size", "time us", "busbw"), [("1M", "1999", "367.9")], (1, 2), columns=16)
+    ['size  time us', '1M       1999', '', 'size  busbw', '1M    367.9']
     """
     from rich.console import Console  # here: loading it takes longer than most commands
     from rich.table import Table
@@ -162,9 +166,10 @@ def table(
         box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
     )
     least = least if sum(least) + GAP * len(least) <= columns else ()
+    rows = list(rows)
     cells = [list(map(_cell, row)) for row in rows]
     heads = [printable(head) for head in heads]
-    all_columns = GAP * (len(heads) - 1)
+    taken: list[int] = []  # columns that each of them cannot do without
     for place, head in enumerate(heads):
         width = max([*map(len, head.split("\n")), *(row[place].cell_len for row in cells)])
         width = max([width, *least[place : place + 1]])
@@ -180,12 +185,28 @@ def table(
             min_width=text,
             overflow="fold",
         )
-        all_columns += width if is_right else text
+        taken.append(width if is_right else text)
+    kept, needed = len(heads), sum(taken) + GAP * (len(heads) - 1)
+    while any(heads) and not least and kept > 2 and sum(taken[:kept]) + GAP * (kept - 1) > columns:
+        kept -= 1
+    if kept < len(heads):
+        told = (n for n in range(1, kept) if len({tuple(row[:n]) for row in rows}) == len(rows))
+        parts = (list(range(kept)), [*range(next(told, 1)), *range(kept, len(heads))])
+        first, rest = (
+            table(
+                [heads[place] for place in part],
+                [[row[place] for place in part] for row in rows],
+                [number for number, place in enumerate(part) if place in right],
+                columns,
+            )
+            for part in parts
+        )
+        return [*first, "", *rest]
     for row in cells:
         grid.add_row(*row)
     out = StringIO()
     console = Console(
-        file=out, width=max(columns, all_columns), color_system="standard", force_terminal=True,
+        file=out, width=max(columns, needed), color_system="standard", force_terminal=True,
         legacy_windows=False, _environ={},
     )  # fmt: skip
     console.print(grid, crop=False)

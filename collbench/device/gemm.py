@@ -1,15 +1,19 @@
-"""Matrix multiplications (GEMM) that a GPU computes while it communicates: bfloat16 with float32
-accumulation, by cuBLAS, on a stream of their own.
+"""What a GPU does while it communicates, on a stream of its own: matrix multiplications (GEMM) in
+bfloat16 with float32 accumulation by cuBLAS, which multiprocessors bound, or copies within its
+memory, which the bandwidth of that memory bounds.
 
 The inputs are random, because a GPU draws less power for constant ones and then runs at higher
 clocks. Nothing here reads the result.
 """
+
+from abc import abstractmethod
 
 import numpy as np
 
 from collbench.core.dtypes import Array
 from collbench.core.errors import UnavailableError
 from collbench.device.card import Card
+from collbench.device.copies import queue_copy
 from collbench.device.cupy_types import Cublas
 
 ITEM_BYTES = 2
@@ -20,6 +24,7 @@ CUBLAS_INSTALL_HINT = (
 _CUDA_R_16BF, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT, _CUBLAS_OP_N = 14, 68, -1, 0
 _PERIOD = 1048573  # of the random values; a prime, so that no two rows are equal
 _FIRST_S = 60.0  # limit to load cuBLAS's kernels and run one
+_COPY_BYTES = 256 << 20  # several times the cache of any GPU
 
 
 def load_cublas() -> Cublas:
@@ -33,34 +38,65 @@ def load_cublas() -> Cublas:
     return cublas
 
 
-class Gemm:
-    """Square matrices of a size on a GPU, and a stream of the lowest priority. The constructor runs
-    the first multiplication.
-
-    Raises UnavailableError if there is no cuBLAS, or not enough memory.
+class Load:
+    """Work in some memory of a GPU, on a stream of the lowest priority. Raises UnavailableError if
+    there is not enough memory.
     """
 
-    def __init__(self, card: Card, size: int) -> None:
-        self.card, self.size = card, size
-        self._cublas = load_cublas()
+    def __init__(self, card: Card, buffers: int, size_bytes: int, hint: str) -> None:
+        self.card = card
         self.stream: int = card.runtime.streamCreateWithFlags(card.runtime.streamNonBlocking)
-        self._on = card.as_cupy(self.stream)
         try:
-            self._a, self._b, self._c = (card.allocate(size * size * ITEM_BYTES) for _ in range(3))
+            self._memory = [card.allocate(size_bytes) for _ in range(buffers)]
         except UnavailableError as error:
-            raise UnavailableError(error.message, "use a smaller --gemm") from error
-        for seed, matrix in enumerate((self._a, self._b)):
+            raise UnavailableError(error.message, hint) from error
+
+    @abstractmethod
+    def queue(self, count: int) -> None:
+        """Queue so many pieces of the work in the stream."""
+
+    def _first(self) -> None:
+        """Run a piece: the first launch of a kernel loads it and may wait for all running work,
+        which must not be while other ranks wait for this one.
+        """
+        self.queue(1)
+        done = self.card.event()
+        self.card.runtime.eventRecord(done, self.stream)
+        self.card.runtime.streamWaitEvent(self.card.stream, done)
+        self.card.wait(_FIRST_S)
+
+    def close(self) -> None:
+        """Free the memory, which no other process has open."""
+        for pointer in self._memory:
+            self.card.free(pointer)
+
+
+class Copies(Load):
+    """Copies from one buffer to another."""
+
+    def __init__(self, card: Card) -> None:
+        super().__init__(card, 2, _COPY_BYTES, "use smaller sizes")
+        self._first()
+
+    def queue(self, count: int) -> None:
+        source, target = self._memory
+        for _ in range(count):
+            queue_copy(self.card.runtime, target, source, _COPY_BYTES, self.stream)
+
+
+class Gemm(Load):
+    """Products of square matrices of a size. Raises UnavailableError if there is no cuBLAS."""
+
+    def __init__(self, card: Card, size: int) -> None:
+        self.size, self._cublas = size, load_cublas()
+        super().__init__(card, 3, size * size * ITEM_BYTES, "use a smaller --gemm")
+        self._on = card.as_cupy(self.stream)
+        for seed, matrix in enumerate(self._memory[:2]):
             self._fill(matrix, seed)
         # in host memory, where a new handle expects scalars
         self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)
         self._handle: int = self._cublas.create()
-        # the first launch of a kernel loads it and may wait for all running work: not while other
-        # ranks wait for this one
-        self.queue(1)
-        done = card.event()
-        card.runtime.eventRecord(done, self.stream)
-        card.runtime.streamWaitEvent(card.stream, done)
-        card.wait(_FIRST_S)
+        self._first()
 
     def _fill(self, matrix: int, seed: int) -> None:
         """Fill a matrix with random values, doubled on the GPU until they fill it."""
@@ -77,10 +113,9 @@ class Gemm:
         card.wait(_FIRST_S)
 
     def queue(self, count: int) -> None:
-        """Queue matrix multiplications in the stream."""
         size = self.size
         # as the binding takes a matrix: address, type and leading dimension
-        a, b, c = ((matrix, _CUDA_R_16BF, size) for matrix in (self._a, self._b, self._c))
+        a, b, c = ((matrix, _CUDA_R_16BF, size) for matrix in self._memory)
         with self._on:  # the binding takes the current stream, whatever stream the handle has
             for _ in range(count):
                 self._cublas.gemmEx(
@@ -100,12 +135,9 @@ class Gemm:
                 )
 
     def close(self) -> None:
-        """Free the matrices, which no other process has open, and cuBLAS's own memory, which the
-        card does not know.
-        """
+        """As of all loads; cuBLAS's own memory the card does not know."""
         self._cublas.destroy(self._handle)
-        for matrix in (self._a, self._b, self._c):
-            self.card.free(matrix)
+        super().close()
 
 
 def random_bfloat16(count: int, seed: int) -> "Array":

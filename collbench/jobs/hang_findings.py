@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from collbench.core.text import some_of
 from collbench.doctor.finding import Finding
 from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
@@ -22,20 +23,10 @@ def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
     ]
 
 
-def _names(names: Sequence[str]) -> str:
-    """Names of ranks, not all of many.
-
-    >>> _names(["rank 0", "rank 1"])
-    'rank 0, rank 1'
-    """
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
-
-
 def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for one in mismatches(groups):
         calls = [
-            f"{_names(names)} called {text}" + (f" ({place})" if place else "")
+            f"{some_of(names, _MOST_NAMED)} called {text}" + (f" ({place})" if place else "")
             for (text, names), place in zip(one.calls.items(), one.places, strict=True)
         ]
         yield Finding(
@@ -59,11 +50,12 @@ def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for same in list(together.values())[:_MOST_NAMED]:
         yield _stuck(same)
     rest = [one for same in list(together.values())[_MOST_NAMED:] for one in same]
+    late = some_of((f"{one.name} of {one.group}" for one in rest), _MOST_NAMED)
     if rest:
         yield Finding(
             check="rank-behind",
             subject=f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators",
-            seen=f"{_names([f'{one.name} of {one.group}' for one in rest])} are behind",
+            seen=f"{late} are behind",
             why="Most of them are a consequence of those above.",
             change="first look at those above",
             severity="remark",
@@ -73,11 +65,11 @@ def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
 
 def _stuck(same: Sequence[Behind]) -> Finding:
     """Ranks that came to the same operation and not to the next."""
-    one, names = same[0], _names([each.name for each in same])
+    one, names = same[0], some_of([each.name for each in same], _MOST_NAMED)
     now = one.is_running
     last = f", the last is {one.last}" if one.last else ""
     where = f" ({one.place})" if one.place else ""
-    waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
+    waiting = f"; {some_of(one.waiting, _MOST_NAMED)} wait" if one.waiting else ""
     missed = f" {one.missed}," if one.missed else ""
     if one.is_blocked:
         why = "It waits in another communicator itself, so that the cause is there."
@@ -126,7 +118,7 @@ def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
 def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for group in groups:
         if not group.is_aligned:
-            names = _names([one.name for one in group.lanes])
+            names = some_of([one.name for one in group.lanes], _MOST_NAMED)
             yield Finding(
                 check="hang-unaligned",
                 subject=group.name,

@@ -1,5 +1,6 @@
 """What all findings of a log share: they stand in lines, and have no times."""
 
+from collbench.core.text import some_of
 from collbench.doctor.finding import Finding, Severity
 from collbench.jobs.nccl_log.places import Seen
 
@@ -34,7 +35,7 @@ def shown(text: str, most: int) -> str:
 
 def whose(seen: Seen) -> str:
     """Of whom lines are, by their own words."""
-    return some([*seen.owners, *sorted(seen.hosts - set(seen.owners))], 4) or "the program"
+    return some_of([*seen.owners, *sorted(seen.hosts - set(seen.owners))], 4) or "the program"
 
 
 def log_finding(
@@ -58,13 +59,3 @@ def log_finding(
         unmeasured=UNMEASURED,
         is_general=is_general,
     )
-
-
-def some(names: list[str], most: int = 6) -> str:
-    """Names, not all of many.
-
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -6,7 +6,7 @@ measured: what is slower wherever it happens is a fault, what depends is a risk.
 
 from collections.abc import Iterable, Iterator
 
-from collbench.core.text import counted
+from collbench.core.text import counted, some_of
 from collbench.doctor.finding import Finding, Severity, ranked
 from collbench.jobs.log_errors import IB_COMPLETION, is_mild, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, whose
@@ -51,7 +51,7 @@ def _hosts(seen: Seen, every: int) -> str:
     hosts = sorted(seen.hosts)
     if not hosts or (every > 1 and len(hosts) == every):
         return "all hosts" if hosts else "the program"
-    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
+    return some_of(hosts, 4) + " hosts" * (len(hosts) > 4)
 
 
 def _earlier(report: LogReport, place: LogPlace, name: str) -> str:

@@ -4,10 +4,10 @@ tools say, what NCCL says at level INFO, and what nobody understood.
 
 from collections.abc import Iterator
 
-from collbench.core.text import counted
+from collbench.core.text import counted, some_of
 from collbench.doctor.finding import Finding
 from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
-from collbench.jobs.log_finding import log_finding, places, shown, some, whose
+from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.state import known_state
@@ -49,7 +49,7 @@ def _xids(report: LogReport) -> Iterator[Finding]:
         known = numbered("sxids" if is_switch else "xids").get(code)
         word = "SXid" if is_switch else "Xid"
         is_mild = "onfatal" in report.xid_texts[code]  # the line's own word, of NVLink's units
-        buses = some(sorted(seen.hosts))
+        buses = some_of(sorted(seen.hosts))
         yield log_finding(
             "xid",
             f"{word} {code} on {buses}",
@@ -70,7 +70,7 @@ def _states(report: LogReport) -> Iterator[Finding]:
         groups.setdefault(name, []).append((text, seen))
     for name, found in groups.items():
         known = known_state(name)
-        subject = some([text for text, _ in found], 4)
+        subject = some_of([text for text, _ in found], 4)
         where = places(found[0][1])
         yield log_finding(name, subject, where, f"{known.why}.", known.change, known.severity)
 
@@ -82,7 +82,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
         yield log_finding(
             "ras-garbage",
             "RAS",
-            f"{where}: {some(ras.garbage)}",
+            f"{where}: {some_of(ras.garbage)}",
             "These numbers can be of no rank: a bug of RAS in NCCL 2.27.3 and its like, not of the"
             " job (NVIDIA/nccl#1762). What it says of that communicator is to be ignored.",
             "update NCCL; look at the other communicators of the report",
@@ -94,7 +94,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
         if members:
             yield log_finding(
                 "ras-missing",
-                some(members),
+                some_of(members),
                 f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
                 "They gave RAS no data: that process is dead, stopped, or cut off from the network,"
                 " and all others wait for it.",
@@ -104,7 +104,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
     if lost := [*dead, *(one for one in ras.lost if not one.startswith(tuple(dead) or "\0"))]:
         yield log_finding(
             "ras-dead",
-            some(lost),
+            some_of(lost),
             where,
             "RAS could not reach these processes for its time (60 s) and gives them up, or watches"
             " them fail to answer.",
@@ -114,7 +114,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
     for comm, members in ras.errors.items():
         yield log_finding(
             "ras-error",
-            some(members),
+            some_of(members),
             f"{where}: {f'communicator {comm}' if comm else 'the report'}",
             "These ranks report an error of their communicator, at its start or later.",
             "look at the logs of these ranks (NCCL_DEBUG=WARN), at the first error",
@@ -123,7 +123,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
     for comm, states in ras.states.items():
         yield log_finding(
             "ras-states",
-            some(states),
+            some_of(states),
             f"{where}: communicator {comm}",
             "Ranks of one communicator are at different places of its life, as while it is made or"
             " ended. Where a second report says the same, a rank is stuck there.",
@@ -140,7 +140,7 @@ def _recorder(report: LogReport) -> Iterator[Finding]:
             ranks = [f"rank {rank}" for rank in one.missing]
             yield log_finding(
                 "rank-behind",
-                some(ranks) or "ranks that the report does not name",
+                some_of(ranks) or "ranks that the report does not name",
                 seen,
                 "The others came to this collective and these did not: they died, are slow, or took"
                 " another way through the program.",
@@ -161,7 +161,7 @@ def _recorder(report: LogReport) -> Iterator[Finding]:
             ranks = [f"rank {rank}" for rank in one.missing]
             yield log_finding(
                 "rank-missing",
-                some(ranks),
+                some_of(ranks),
                 f"{one.place}: their dumps are missing",
                 "Without them nobody can say who did not come; a rank that wrote no dump may be the"
                 " one.",
@@ -214,16 +214,17 @@ def _silent(report: LogReport) -> Iterator[Finding]:
         if silent and not late and len(silent) <= len(waiting):
             yield log_finding(
                 "rank-silent",
-                some(silent),
-                f"{where}: {some(waiting)} wait at {what}; of {some(silent)} there is no line",
+                some_of(silent),
+                f"{where}: {some_of(waiting)} wait at {what}; of {some_of(silent)} there is no"
+                " line",
                 "Ranks that wait say so when their time is over. One that died, or never came,"
                 " says nothing: it is the suspect, unless its log was not given.",
-                f"look at {some(silent)}: last lines, stack (py-spy dump), dmesg of the host",
+                f"look at {some_of(silent)}: last lines, stack (py-spy dump), dmesg of the host",
             )
         elif not late and not silent and len(waiting) > 1:
             yield log_finding(
                 "stuck-collective",
-                some(waiting),
+                some_of(waiting),
                 f"{where}: all that speak came to {what}, and it did not end",
                 "Nobody is missing, so the operation itself stands still: the network, a GPU, or"
                 " ranks that called it with other sizes.",
@@ -244,7 +245,7 @@ def _unknown_speeds(report: LogReport) -> Iterator[Finding]:
     said = f", maxBw {assumed[0]}" if assumed else ""
     yield log_finding(
         "pci-speed",
-        some(sorted(report.pci_unknown.hosts)) or "the machine",
+        some_of(sorted(report.pci_unknown.hosts)) or "the machine",
         f"{places(report.pci_unknown)}: no max_link_speed{said}",
         f"The machine does not tell the speeds of its PCIe links, as virtual machines do, so that"
         f" NCCL assumes {_ASSUMED_GBS:g} GB/s for each and chooses rings, channels and algorithms"
@@ -288,7 +289,7 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
                 "hosts-differ",
                 f"the {what}",
                 "; ".join(
-                    f"{name}: {some(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
+                    f"{name}: {some_of(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
                 ),
                 f"Hosts of one job take another {what}: they wait for each other in forms that the"
                 " other does not speak, and hang or fail.",
@@ -321,7 +322,7 @@ def _returned(report: LogReport) -> Iterator[Finding]:
     family = None if family is not None and family.is_general else family
     yield log_finding(
         "call-failed",
-        some(sorted(seen.hosts)) or "a rank",
+        some_of(sorted(seen.hosts)) or "a rank",
         f"{places(seen)}: a call of NCCL returned {text}, first at {report.first_returned}",
         "NCCL failed there; the line that says why is not in this text."
         + (f" {family.why}." if family else ""),

@@ -102,7 +102,8 @@ def cut_lines(plan: Plan, columns: int) -> list[str]:
     """
     what = plan.problem
     size = collective(what.op).size_bytes(what.block_count, what.item_bytes, plan.n)
-    lines = ["", f"How a size of {exact_size(size)} is cut, if every message goes through slots:"]
+    title = f"How a size of {exact_size(size)} is cut, if every message goes through slots:"
+    lines = ["", *wrapped(title, columns)]
     lines += [*titled(cut_parts(plan).items(), _TITLE, columns), "", *LEGEND.split("\n")]
     lines += wrapped(OF_SLOTS, columns, "")
     is_alike = plan.schedule.is_symmetric

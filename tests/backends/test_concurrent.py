@@ -32,7 +32,7 @@ from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import copies as device_copies
 from collbench.device import gemm
-from collbench.device.gemm import Gemm
+from collbench.device.gemm import Copies, Gemm
 from collbench.launch.local import LocalGroup
 from tests.support.gpu_session import facts_of, launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card, marks
@@ -56,7 +56,7 @@ class FakeProduct:
 def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
     gpu = DeviceRank(0, 2, card, is_alone=True)
-    gpu.gemm = cast(Gemm, FakeProduct(card, 64))
+    gpu.loads[None] = cast(Gemm, FakeProduct(card, 64))
     monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(
         gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1] else None
@@ -111,10 +111,10 @@ def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = gpu_copies.CopyRank(RankContext(rank=0, n=2))
     rank._gpu = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
     rank.compute(64)
-    made = rank.gpu.gemm
+    made = rank.gpu.loads[64]
     rank.compute(64)
     assert isinstance(made, FakeProduct)
-    assert rank.gpu.gemm is made
+    assert rank.gpu.loads == {64: made}
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
@@ -308,6 +308,18 @@ def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> No
     assert (first, second, out) == (a, b, c)
     made.close()
     assert (cublas.handles, card.filled) == (0, {})
+
+
+def test_copies_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, copied = ProductCard(Cublas()), list[tuple[int, ...]]()
+    card.runtime.memcpyAsync = lambda *copy: copied.append(copy)
+    made = Copies(cast(Any, card))
+    source, target = card.filled
+    made.queue(2)
+    assert [copy[:2] for copy in copied] == [(target, source)] * 3, "one before anybody waits"
+    assert {copy[-1] for copy in copied} == {COMPUTE}
+    made.close()
+    assert card.filled == {}
 
 
 def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

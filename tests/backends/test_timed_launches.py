@@ -388,7 +388,7 @@ def test_idle_copies_are_noticed(monkeypatch: pytest.MonkeyPatch, algo: str) -> 
     card = Card()
     rank = copies.CopyRank(RankContext(rank=0, n=1))
     rank._gpu = gpu = gpu_on(card, 0, 1, monkeypatch)
-    gpu.gemm, gpu.users = cast(Any, SimpleNamespace(stream=2)), [gpu.user]
+    gpu.loads[None], gpu.users = cast(Any, SimpleNamespace(stream=2)), [gpu.user]
     gpu.host_arenas = [card.allocate(1 << 16)]
     copied = case("sendrecv", "out", backend="copies", algo=algo, ranks=1)
     key = copied, 1

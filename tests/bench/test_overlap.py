@@ -104,9 +104,12 @@ def test_what_is_moved_for_lost_computing() -> None:
     """Products take 1.25 times as long: a fifth of the time is lost. 2^26 bytes in 2 ms are 33.6 MB
     a ms, 167.8 MB for a lost ms.
     """
-    row = compared(record(), SETTINGS, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3)
+    copying = [times_of(repeat(gemm_slower=2.0))] * 3
+    row = compared(
+        record(), SETTINGS, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3, copying
+    )
     assert row.gemm_slower == pytest.approx(1.25)
-    assert row.lost_percent == pytest.approx(20.0)
+    assert row.memory_slower == pytest.approx(2.0)
     assert row.slower == pytest.approx(2.0)
     assert row.concurrent_us == pytest.approx(2000)
     assert row.mb_per_lost_ms == pytest.approx((1 << 26) / 1e6 / 2 / 0.2)
@@ -116,7 +119,7 @@ def test_what_is_moved_for_lost_computing() -> None:
 
 def test_a_loss_within_the_noise_is_none() -> None:
     repeats = [repeat(product=product, gemm_slower=1.02) for product in (1e-3, 1.03e-3, 0.99e-3)]
-    row = compared(record(), SETTINGS, list(map(times_of, repeats)))
+    row = compared(record(), SETTINGS, list(map(times_of, repeats)), list(map(times_of, repeats)))
     assert row.noise_percent == pytest.approx(4.0)
     assert row.gemm_slower == pytest.approx(1.02)
     assert row.mb_per_lost_ms is None
@@ -127,7 +130,7 @@ def test_a_loss_within_the_noise_is_none() -> None:
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Session]]:
-    kept = Session.cost, Session.raises, Session.wrong
+    kept = Session.cost, Session.memory, Session.raises, Session.wrong
     Session.opened, Session.closed = [], 0
     for module, name in ((cuda, "CudaSession"), (nccl, "NcclSession"), (copies, "CopySession")):
         monkeypatch.setattr(module, name, Session)
@@ -138,7 +141,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Session]]:
     monkeypatch.setattr(_run_overlap, "load_cublas", lambda: None)
     monkeypatch.setattr(_run_overlap, "device_count", lambda: 2)
     yield Session
-    Session.cost, Session.raises, Session.wrong = kept
+    Session.cost, Session.memory, Session.raises, Session.wrong = kept
 
 
 def swept(folder: Path, *options: str) -> tuple[int, list[dict[str, str]]]:
@@ -231,8 +234,37 @@ def test_no_gpu_and_no_cublas_are_an_environment_that_cannot(
         return "it is missing"
 
     monkeypatch.setattr(_run_overlap, missing, lacks)
-    assert run(["overlap"]) == 3
+    assert run(["overlap", "--backend", "cuda"]) == 3
     assert "it is missing" in capfd.readouterr().err
+
+
+def test_what_copies_lose_is_said_beside_what_computing_loses(
+    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.cost, stand_in.memory = staticmethod(lambda job: (1.1, 1.0)), 1.25
+    assert run(["overlap", "--backend", "nccl,copies", "--channels", "4"]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert "4 channels cost 9.1 % of computing and 20.0 % of copying and give" in said
+    stand_in.cost = staticmethod(lambda job: (1.0, 1.0))
+    assert run(["overlap", "--backend", "copies", "--channels", "4"]) == 0
+    assert "4 channels cost 20.0 % of copying and give" in " ".join(capfd.readouterr().out.split())
+
+
+def test_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Our collective beside real processes that compute and copy."""
+    monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "it is missing")
+    code, (row,) = swept(tmp_path, *split("--backend cpu --sizes 64K --repeats 2"))
+    assert code == 0
+    assert (row["status"], row["backend"], row["gemm"], row["wrong"]) == ("ok", "cpu", "0", "0")
+    assert min(float(row[name]) for name in ("gemm_us", "gemm_slower", "memory_slower")) > 0
+    assert float(row["concurrent_us"]) > 0
+
+
+def test_cpus_have_no_options_of_gpus(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["overlap", "--backend", "cpu", "--channels", "4"]) == 2
+    assert "GPUs have this, CPUs have not" in capfd.readouterr().err
+    assert run(["overlap", "--backend", "cpu,cuda"]) == 2
+    assert "one after the other" in capfd.readouterr().err
 
 
 def test_what_cannot_run_is_a_row(
@@ -317,7 +349,7 @@ def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[st
     for wrong in (
         ["--op", "gossip"],
         ["--sizes", "0"],
-        ["--backend", "mpi"],
+        ["--backend", "gloo"],
         ["--channels", "0"],
         ["--gemm", "12"],
         ["--repeats", "1"],

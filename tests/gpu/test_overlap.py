@@ -78,6 +78,7 @@ def rows_of(ended: Ended, file: Path) -> list[dict[str, str]]:
             assert float(row[name]) > 0, name
         # Beside each other neither is much faster than alone, and neither starves.
         assert 0.8 < float(row["gemm_slower"]) < 20
+        assert 0.8 < float(row["memory_slower"]) < 20
         assert 0.8 < float(row["slower"]) < 200
     return rows
 

@@ -104,12 +104,13 @@ def repeat(
 
 class Session(SessionFacts):
     """In place of a backend's session. cost: by how much a case slows computing down, and is slowed
-    down; raises: instead of measuring it.
+    down; memory: by how much it slows copies down; raises: instead of measuring it.
     """
 
     opened: ClassVar[list[tuple[str, Any]]] = []
     closed: ClassVar[int] = 0
     cost: ClassVar[Callable[[Any], tuple[float, float]]] = staticmethod(lambda case: (1.0, 1.0))
+    memory: ClassVar[float] = 1.0
     raises: ClassVar[Callable[[Any], BaseException | None]] = staticmethod(lambda case: None)
     wrong: ClassVar[Sequence[Wrong]] = ()
     device, version = "2 x stand-in", "stand-in"
@@ -119,12 +120,13 @@ class Session(SessionFacts):
         Session.opened.append((backend, options))
 
     def run_concurrently(
-        self, job: Any, size: int, repeats: int
+        self, job: Any, size: int | None, repeats: int
     ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         error = Session.raises(job)
         if error is not None:
             raise error
         gemm_slower, slower = Session.cost(job)
+        gemm_slower = Session.memory if size is None else gemm_slower
         noise = [1.0, 1.01, 0.99, 1.0, 1.0]
         found = [
             repeat(product=1e-3 * noise[k % 5], gemm_slower=gemm_slower, slower=slower)

@@ -91,9 +91,9 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
         return plan.digest, plan.problem, self._sets(plan.problem)
 
     def run_concurrently(
-        self, plan: Plan, size: int, repeats: int
+        self, plan: Plan, size: int | None, repeats: int
     ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Launches alone, matrix multiplications alone, and both at once. Raises ScheduleError for
+        """Launches alone, a load alone, and both at once. Raises ScheduleError for
         messages, whose proxy needs the host at the same time.
         """
         if plan.domains:

@@ -25,10 +25,12 @@ PATIENCE = 20  # times as long as alone may both take: launches may have to wait
 class ConcurrentWork:
     """What a rank queues: turns of so many GEMMs, and replays of so many launches; 0: none.
 
-    seconds: how long it may take, beyond which a deadline begins.
+    seconds: how long it may take, beyond which a deadline begins. load: the size of the matrices,
+    or None: copies in memory, each of which stands for a GEMM.
     """
 
     seconds: float
+    load: int | None = None
     turns: int = 0
     gemms: int = 1
     replays: int = 0
@@ -65,8 +67,7 @@ def run(launches: Launches, work: ConcurrentWork) -> EventTimes:
     what launches left.
     """
     gpu = launches.gpu
-    card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
-    assert gemm is not None
+    card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.loads[work.load]
     replay = launches.graph(launches.in_turn(work.launches)) if work.replays else None
     checked = launches.checked(work.launches) if work.replays else range(0)
     begun, *events = gpu.events(1 + work.turns + work.replays)

@@ -23,7 +23,7 @@ from collbench.core.options import MAX_SETS
 from collbench.core.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.device.card import Card, Graph, Launch
 from collbench.device.compile import barrier_source, cubin, flag_source, pattern_source
-from collbench.device.gemm import Gemm
+from collbench.device.gemm import Load
 from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
 
@@ -140,8 +140,8 @@ class DeviceRank:
         self.numbers: Sequence[int] = range(n)  # of the ranks, among all
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
-        # what is computed while launches run, where that is measured
-        self.gemm: Gemm | None = None
+        # what runs beside launches, where that is measured: by the size of its matrices, or None
+        self.loads: dict[int | None, Load] = {}
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
         """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for
@@ -465,8 +465,8 @@ class DeviceRank:
         return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
 
     def close(self) -> None:
-        if self.gemm is not None:
-            self.gemm.close()
+        for load in self.loads.values():
+            load.close()
         self.card.close()
 
 

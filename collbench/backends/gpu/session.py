@@ -56,7 +56,7 @@ from collbench.core.pattern import Wrong
 from collbench.core.peers import Variables
 from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Card, cuda_errors, device_count
-from collbench.device.gemm import Gemm
+from collbench.device.gemm import Copies, Gemm
 from collbench.device.layout import ABORT_AT
 from collbench.launch.guardian import own_processes
 from collbench.machine import gpus
@@ -208,12 +208,13 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         )
         self.gpu.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
-    def compute(self, size: int) -> None:
-        """Make the matrix multiplication that run_concurrently() queues. It takes seconds, in which
-        no other rank may wait at a barrier.
+    def compute(self, size: int | None) -> None:
+        """Make the load that run_concurrently() queues. It takes seconds, in which no other rank
+        may wait at a barrier.
         """
-        if self.gpu.gemm is None:
-            self.gpu.gemm = Gemm(self.gpu.card, size)
+        if size not in self.gpu.loads:
+            card = self.gpu.card
+            self.gpu.loads[size] = Copies(card) if size is None else Gemm(card, size)
 
     @abstractmethod
     def _launches(self, key: Key_contra) -> Launches:
@@ -509,10 +510,11 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         return workers.call(GpuRank.timed_singly, key, batch, work_s, timeout_s=limit_s + work_s)
 
     def run_concurrently(
-        self, job: Job_contra, size: int, repeats: int
+        self, job: Job_contra, size: int | None, repeats: int
     ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Launches alone, multiplications of matrices of that size alone, and both at once; and
-        what was wrong in any of it. Buffers are filled anew before every repeat.
+        """Launches alone, a load alone, and both at once; and what was wrong in any of it. Buffers
+        are filled anew before every repeat. size: of the matrices that are multiplied; None: memory
+        is copied instead.
         """
         key, problem, sets = self._loaded(job)
         workers = self._ranks()
@@ -528,14 +530,14 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         first = workers.call(GpuRank.first, key, True, timeout_s=limit_s)
         wrong: list[Wrong] = [rank.wrong for rank in first if rank.wrong is not None]
         workers.call(GpuRank.compute, size, timeout_s=START_S + limit_s)
-        once = ConcurrentWork(seconds=self.options.timeout_s, turns=_FIRST_TURNS)
+        once = ConcurrentWork(load=size, seconds=self.options.timeout_s, turns=_FIRST_TURNS)
         gemm_s = last_of([times.computing for times in run(once)])
         count = auto_iterations(slowest_s(first), GPU_BATCH)
         once = replace(once, turns=0, replays=_FIRST_REPLAYS, launches=count)
         launch_s = last_of([times.launches for times in run(once)]) / count
-        work = work_of(gemm_s, launch_s)
+        work = replace(work_of(gemm_s, launch_s), load=size)
         only_gemms, only_launches = replace(work, replays=0), replace(work, turns=0)
-        run(only_gemms)  # untimed: clocks settle under the power that GEMMs draw
+        run(only_gemms)  # untimed: clocks settle under the power that the load draws
         rows: list[ConcurrentRepeat] = []
         for _ in range(repeats):
             workers.call(GpuRank.reset, key, timeout_s=limit_s)

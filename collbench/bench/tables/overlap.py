@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from collbench.bench.overlap import COPIES, Overlap, OverlapRequest
-from collbench.core.text import NARROW_COLUMNS, wrapped
+from collbench.bench.overlap import COPIES, Overlap, OverlapRequest, lost_percent, on_cpus
+from collbench.core.text import NARROW_COLUMNS, table, wrapped
 from collbench.core.units import format_rate, format_size
 
 # of the most bandwidth beside computing: the fewest channels that reach this are advised
 ENOUGH = 0.9
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
+_PEERS = {"nccl": "NCCL", "mpi": "MPI"}
 _USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
@@ -17,21 +18,28 @@ def heading(request: OverlapRequest) -> list[str]:
     """What is measured, in words, and the line above the rows."""
     what = f"{request.op} of {request.ranks} ranks" if request.ranks > 1 else "copies on one GPU"
     stream, gemm = _PRIORITIES[request.settings.priority], request.settings.gemm
+    where, cores = f" on {stream}", "multiprocessors"
+    loads = f"products of {gemm} x {gemm} bfloat16 matrices"
+    if on_cpus(request.backends):
+        where, loads, cores = "", "computing in the cache, a process a rank", "cores"
     text = (
-        f"{what}, back to back on {stream}, beside products of {gemm} x"
-        f" {gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
-        " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
-        " computing lost, - where the loss is within the noise, by which products alone vary."
+        f"{what}, back to back{where}, beside {loads}, and beside copies in memory. alone, beside:"
+        " busbw in GB/s, without a load and beside computing. slower: time of a launch beside"
+        f" computing over alone. compute: time of computing, which loses the {cores} that are"
+        " taken. memory: of copies; what they lose more is memory bandwidth. noise: by which"
+        " computing alone varies."
     )
     return [*wrapped(text, NARROW_COLUMNS, ""), "", _row(_HEADS)]
 
 
-_HEADS = ("size", "what", "ch", "alone", "beside", "slower", "gemm", "MB/lost ms", "noise")
-_PLACES = (">6", "<16", ">3", ">7", ">7", ">7", ">7", ">10", ">6")
+_HEADS = ("size", "what", "ch", "alone", "beside", "slower", "compute", "memory", "noise")
+_LEAST = (5, 17, 2, 6, 6, 7, 7, 6, 5)  # columns of each
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:{place}}" for cell, place in zip(cells, _PLACES, strict=False))
+    known = len(cells) if len(cells) == len(_HEADS) else 3  # behind them a text says why
+    right = [place for place in range(known) if place != 1]
+    return "\n".join(table(("",) * len(cells), [cells], right, NARROW_COLUMNS, _LEAST[:known]))
 
 
 def line(overlap: Overlap) -> str:
@@ -39,11 +47,11 @@ def line(overlap: Overlap) -> str:
     record = overlap.record
     start = [format_size(record.size_bytes), name_of(overlap), str(record.channels or "-")]
     if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
-        return f"{_row(start)} {record.status}: {record.reason}"
+        return _row([*start, f"{record.status}: {record.reason}"])
     rates = map(format_rate, (record.busbw_gbs, overlap.concurrent_busbw_gbs))
-    ratios = (f"{ratio or 0:.3f}x" for ratio in (overlap.slower, overlap.gemm_slower))
-    moved = "-" if overlap.mb_per_lost_ms is None else f"{overlap.mb_per_lost_ms:.0f}"
-    return _row([*start, *rates, *ratios, moved, f"{overlap.noise_percent or 0:.1f}%"])
+    slower = overlap.slower, overlap.gemm_slower, overlap.memory_slower
+    ratios = (f"{ratio or 0:.3f}x" for ratio in slower)
+    return _row([*start, *rates, *ratios, f"{overlap.noise_percent or 0:.1f}%"])
 
 
 def name_of(overlap: Overlap) -> str:
@@ -75,7 +83,7 @@ def advice(rows: Sequence[Overlap]) -> list[str]:
 
 def _advice(rows: Sequence[Overlap]) -> list[str]:
     measured = [row for row in rows if row.concurrent_busbw_gbs is not None]
-    by_us = [row for row in measured if row.record.backend == "cuda"] or [
+    by_us = [row for row in measured if row.record.backend in ("cuda", "cpu")] or [
         row for row in measured if row.record.algo == "kernel"
     ]
     if not by_us:
@@ -91,9 +99,12 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
             key=lambda row: row.record.channels,
         )
         gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
-        parts.append(
-            f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
-        )
+        if on_cpus((chosen.record.backend,)):
+            parts.append(f"ours {_costs(chosen)}")
+        else:
+            parts.append(
+                f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
+            )
         if chosen is not most:
             parts.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
     for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
@@ -103,9 +114,9 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
             + ("" if transport == "ce" else f", with {row.record.channels} channels")
         )
     parts += [
-        f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
+        f"{_PEERS.get(row.record.backend, 'the copy engine')} {_costs(row)}"
         for row in measured
-        if row.record.backend == "nccl"
+        if row.record.backend in _PEERS
         or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
     return wrapped(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS, "")
@@ -125,6 +136,14 @@ def _costs(row: Overlap) -> str:
 
 def _cost(row: Overlap) -> str:
     """Its price in computing; what is within the noise is not shown as a number."""
-    if row.mb_per_lost_ms is None:
-        return f"cost nothing measurable (noise {row.noise_percent or 0:.1f} %)"
-    return f"cost {row.lost_percent or 0:.1f} % of computing"
+    noises = row.noise_percent or 0.0, row.memory_noise_percent or 0.0
+    losses = [
+        f"{lost_percent(slower):.1f} % of {what}"
+        for what, slower, noise in zip(
+            ("computing", "copying"), (row.gemm_slower, row.memory_slower), noises, strict=True
+        )
+        if 100 * ((slower or 1) - 1) > noise
+    ]
+    if not losses:
+        return f"cost nothing measurable (noise {noises[0]:.1f} %)"
+    return f"cost {' and '.join(losses)}"

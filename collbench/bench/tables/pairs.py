@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.bench.pairs import MESSAGES, WAYS, RankPair
-from collbench.core.text import NARROW_COLUMNS, table
+from collbench.core.text import NARROW_COLUMNS, table, wrapped
 from collbench.core.units import format_rate, format_time_us
 
 _WAY_TITLES = {
@@ -30,11 +30,12 @@ def lines(
             if same:
                 rates = [expected.get((pair.a, pair.b, way)) for pair in same]
                 direction = "both ways at once, each" if is_both else "one way"
-                grid += ["", f"{_WAY_TITLES[way]}, {direction}, GB/s{_range(rates)}"]
+                title = f"{_WAY_TITLES[way]}, {direction}, GB/s{_range(rates)}"
+                grid += ["", *wrapped(title, columns)]
                 grid += _matrix(same, names, columns, is_symmetric=is_both)
     late = [pair for pair in pairs if pair.way == "latency"]
     if late:
-        grid += ["", "exchange of 8 bytes, its launch included, us"]
+        grid += ["", *wrapped("exchange of 8 bytes, its launch included, us", columns)]
         grid += _matrix(late, names, columns, is_symmetric=True)
     return grid + _refusals(pairs, names)
 

@@ -11,8 +11,6 @@ from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
 from collbench.compare.doubt import doubt_lines
 from collbench.compare.tables.summary import (
-    BOUNDS,
-    OF_MAX,
     SIZE,
     BestColumn,
     auto_text,
@@ -20,8 +18,8 @@ from collbench.compare.tables.summary import (
     busbw_text,
     form_heading,
     has_forms,
+    legend,
     next_text,
-    peer_legend,
     percent_text,
     rival_text,
     row_time_text,
@@ -30,7 +28,7 @@ from collbench.compare.tables.summary import (
 )
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.rows import as_written, is_noise, label, titles
+from collbench.core.rows import as_written, label, titles
 from collbench.core.text import NARROW_COLUMNS, paragraphs
 
 # notes that are of every row, or that another column says
@@ -62,7 +60,7 @@ def size_lines(
         lines += [names[workload]] if len(names) > 1 else []
         lines += [*best_table(_columns(summary, every), every, columns), ""]
     every = [best for sizes in shown.values() for best in sizes.values()]
-    told = paragraphs(_legend(summary, every), columns)
+    told = paragraphs(legend(summary, every), columns)
     return lines + told if told else lines[:-1]
 
 
@@ -114,28 +112,3 @@ def _rival_time(best: Best, peer: str) -> str:
 def _notes(best: Best) -> str:
     """Those that no other column tells."""
     return " ".join(word for word in notes_text(best.row.notes).split() if word not in _TOLD)
-
-
-def _legend(summary: Summary, every: Sequence[Best]) -> list[str]:
-    """What the columns mean, of those that are there."""
-    is_compared = any(best.gain is not None for best in every)
-    told: list[tuple[object, str]] = [
-        (any(is_noise(best.row) for best in every), BOUNDS),
-        (
-            any(best.certainty == "tie" for best in every),
-            "(1 of 3): three are tied, by the repeats; the simplest is named.",
-        ),
-        (
-            any(not best.is_certain and len(best.rows) > 1 for best in every),
-            "?: cannot tell; the row that was fastest, by chance or not.",
-        ),
-        (is_compared, "next: how much longer the runner-up takes (~: the repeats do not tell)."),
-        (
-            is_compared and any(best.excess is not None for best in every),
-            "auto: how much longer the tool's own choice takes.",
-        ),
-        (any(best.of_max is not None for best in every), OF_MAX),
-    ]
-    return [text for is_there, text in told if is_there] + [
-        peer_legend(summary, peer) for peer in summary.peers
-    ]

@@ -10,7 +10,15 @@ from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
 from collbench.compare.load import ResultFile
 from collbench.compare.outliers import KIND_NAMES, suspects
-from collbench.compare.tables.summary import best_columns, counts, facts, kinds_text, legend
+from collbench.compare.tables.summary import (
+    BEST_OF,
+    best_columns,
+    counts,
+    facts,
+    kinds_text,
+    legend,
+    peer_legend,
+)
 from collbench.core.rows import label, titles
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
@@ -53,7 +61,7 @@ def glance(summary: Summary) -> str:
     rows = [
         [named[workload], *[one.get(name, "") for name in order]] for workload, one in known.items()
     ]
-    meaning = [line.removesuffix(".") for line in legend(summary) if line.startswith("vs ")]
+    meaning = [peer_legend(summary, peer).removesuffix(".") for peer in summary.peers]
     if "effect" in names:
         meaning.append("effect: time of the slowest value over that of the fastest, the rest fixed")
     if not rows:
@@ -92,7 +100,7 @@ def best_of_sizes(summary: Summary) -> str:
         "best",
         "Best of each size",
         FOLLOWS,
-        element("p", " ".join(legend(summary)), class_="hint"),
+        element("p", " ".join([BEST_OF, *legend(summary, summary.every_best)]), class_="hint"),
         cut_hint(len(shown), len(every), "rows"),
         table(
             ["what", *[one.head.strip().replace("busbw", "busbw GB/s") for one in columns]],

@@ -21,6 +21,7 @@ from collbench.compare.readers.foreign import (
 from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.core.text import some_of
 
 TOOL = "p2pBandwidthLatencyTest"
 IS_DOCUMENT = False
@@ -132,8 +133,8 @@ def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
     ]
     if slower:
         yield (
-            f"P2P is slower than without it, {ways}: {_some(slower)}. Look at ACS and the IOMMU"
-            " (collbench doctor); until then NCCL_P2P_DISABLE=1 is faster"
+            f"P2P is slower than without it, {ways}: {some_of(slower, _MOST_NAMED)}. Look at ACS"
+            " and the IOMMU (collbench doctor); until then NCCL_P2P_DISABLE=1 is faster"
         )
     elif rates[True].keys() & rates[False].keys():
         gain = max(rate / rates[False][pair] for pair, rate in rates[True].items()
@@ -152,12 +153,7 @@ def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
         if a < b and (b, a) in rates[True] and not 0.5 < rate / rates[True][b, a] < 2
     ]
     if uneven:
-        yield f"the two directions differ by more than 2 times: {_some(uneven)}"
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _MOST_NAMED} more pairs" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
+        yield f"the two directions differ by more than 2 times: {some_of(uneven, _MOST_NAMED)}"
 
 
 def _records(one: _P2pMatrix, devices: Mapping[int, str]) -> Iterator[Record]:

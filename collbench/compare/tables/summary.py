@@ -43,7 +43,7 @@ from collbench.core.rows import (
     titles,
 )
 from collbench.core.sparkline import sparkline
-from collbench.core.text import GAP, share_text, table, titled, wrapped
+from collbench.core.text import GAP, paragraphs, share_text, table, titled, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
 from collbench.core.verdict import Interval, Verdict, bounds
 
@@ -76,14 +76,15 @@ def summary_lines(
     among_pairs = {one for group in pairs.values() for one in group}
     single = [workload for workload in summary.best if workload not in among_pairs]
     named = titles([*single, *pairs])
-    lines = [*doubt_lines(summary, columns), counts(summary.rows)]
+    lines = [*doubt_lines(summary, columns), *wrapped(counts(summary.rows), columns)]
     for what, group in pairs.items():
         lines += ["", f"{named[what]}, {len(group)} pairs of GPUs", *_pair_lines(summary, group)]
     for workload in single:
         known = facts(summary, workload, bars)
         lines += ["", named[workload], *titled(known.items(), _TITLE_WIDTH, columns)]
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
-    lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
+    told = [BEST_OF, *legend(summary, summary.every_best)]
+    lines += ["", *paragraphs(told, columns)] if single else ["", "--all shows each pair."]
     for workload in single:
         every = list(summary.best[workload].values())
         shown = best_columns(summary, every, is_wide=columns >= INTERVAL_COLUMNS)
@@ -254,27 +255,26 @@ def _checks(rows: Sequence[Record]) -> str:
 
 
 BOUNDS = "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy."
-OF_MAX = "of max: percent of the floor or of the ceiling, whichever is nearer."
+BEST_OF = "Best of each size, by the median of its repeats."
 
 
-def legend(summary: Summary) -> list[str]:
-    """What the columns of the tables mean."""
-    every = summary.every_best
-    lines = ["Best of each size, by the median of its repeats."]
-    lines += [BOUNDS] * any(is_noise(best.row) for best in every)
-    if any(best.certainty == "tie" for best in every):
-        lines.append("(1 of 3): three are tied, by the repeats; the simplest is named.")
-    if any(not best.is_certain for best in every):
+def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
+    """What the columns of tables of the best mean, of those that are there."""
+    is_compared = any(best.gain is not None for best in every)
+    has_auto = any(best.excess is not None and best.runner_up is not None for best in every)
+    has_tie = any(best.certainty == "tie" for best in every)
+    lines = [BOUNDS] * any(is_noise(best.row) for best in every)
+    lines += ["(1 of 3): three are tied, by the repeats; the simplest is named."] * has_tie
+    if any(not best.is_certain and len(best.rows) > 1 for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
-    lines += [OF_MAX] * any(best.has_floor for best in every)
-    if any(best.gain is not None for best in every):
-        lines.append(
-            "next: how much longer the runner-up takes (~: the repeats do not separate them)."
-        )
-    if any(best.excess is not None for best in every):
-        lines.append("auto: how much longer the tool's own choice takes.")
-    lines += [peer_legend(summary, peer) for peer in summary.peers]
-    return lines
+    if is_compared:
+        lines.append("next: how much longer the runner-up takes (~: the repeats do not tell).")
+    lines += ["auto: how much longer the tool's own choice takes."] * has_auto
+    if any(best.of_max is not None for best in every):
+        has_floor = any(best.row.floor_us is not None for best in every)
+        nearer = "the floor or of the ceiling, whichever is nearer"
+        lines.append(f"of max: percent of {nearer if has_floor else 'the ceiling'}.")
+    return lines + [peer_legend(summary, peer) for peer in summary.peers]
 
 
 def rival_name(summary: Summary, best: Best, peer: str) -> str:

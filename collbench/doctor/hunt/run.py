@@ -26,7 +26,7 @@ from collbench.core.pairwise import (
     sample_line,
 )
 from collbench.core.screen import document_on_stdout, is_coloured, remark, say, width
-from collbench.core.text import counted
+from collbench.core.text import counted, some_of
 from collbench.core.units import format_duration
 from collbench.core.web.colors import painted
 from collbench.doctor.hunt.read import read
@@ -97,8 +97,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         world = pairs.world
         busy = pairs.busy_hosts() if backend == "cpu" else []
         if busy:
-            more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
-            hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
+            hosts = some_of(busy, _BUSY_SHOWN)
             remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
         write = stack.enter_context(_csv(options["csv"], world))
 

@@ -10,7 +10,7 @@ from collbench.core.assessment import AssessedLine, Assessment
 from collbench.core.files import result_json
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld, Where
-from collbench.core.text import counted, table, wrapped
+from collbench.core.text import counted, some_of, table, wrapped
 from collbench.core.units import format_rate
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, planned
@@ -108,14 +108,14 @@ def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
 
 def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
     if analysis.maybe:
-        names = _some(
-            f"{place_name(place, world)} by {_times(factor)}x" for place, factor in analysis.maybe
-        )
+        maybe = (f"{place_name(place, world)} by {_times(by)}x" for place, by in analysis.maybe)
+        names = some_of(maybe, _PAIRS)
         yield f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
     if analysis.failed:
         yield f"Not judged: {pair_names(analysis.failed, world)}, without a rate."
     if analysis.unjudged:
-        yield f"Not judged: {_some(analysis.unjudged)}. Measure pairs with hosts that are good."
+        unjudged = some_of(analysis.unjudged, _PAIRS)
+        yield f"Not judged: {unjudged}. Measure pairs with hosts that are good."
     if not analysis.verdicts and analysis.least > _TOO_MUCH:
         yield "There are too few pairs to compare."
     elif not analysis.verdicts and analysis.least > MUST_FIND:
@@ -180,13 +180,6 @@ def _times(factor: float) -> str:
     return f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}" if factor >= 3 else f"{factor:.2f}"
 
 
-def _some(names: Iterable[str]) -> str:
-    """The first names of many."""
-    names = list(names)
-    more = f" and {len(names) - _PAIRS} more" if len(names) > _PAIRS else ""
-    return ", ".join(names[:_PAIRS]) + more
-
-
 def place_name(place: Place, world: PairWorld) -> str:
     """A place as people name it.
 
@@ -210,7 +203,8 @@ def place_name(place: Place, world: PairWorld) -> str:
         case "path" | "pair":
             return f"only the {place.kind} {joint.join(names)}"
         case "group":
-            return f"all between {_some(names)} and the other {'ranks' if is_of_ranks else 'hosts'}"
+            others = "ranks" if is_of_ranks else "hosts"
+            return f"all between {some_of(names, _PAIRS)} and the other {others}"
     return "all pairs, against the known rate"
 
 
@@ -223,7 +217,7 @@ def _rank_name(rank: int, world: PairWorld) -> str:
 def pair_names(pairs: Sequence[Pair], world: PairWorld) -> str:
     """Some pairs by the names of hosts, or by numbers where a host has several ranks."""
     names = world.hosts if world.is_one_rank_a_host else [f"rank {r}" for r in range(world.n)]
-    return _some(f"{names[a]} - {names[b]}" for a, b in pairs)
+    return some_of((f"{names[a]} - {names[b]}" for a, b in pairs), _PAIRS)
 
 
 def bisection_gbs(samples: Iterable[PairSample], world: PairWorld) -> tuple[float, ...]:

@@ -13,7 +13,6 @@ import resource
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 from collbench.core import host
@@ -130,6 +129,8 @@ def mpi_library() -> str | None:
 
 def _nccl_version() -> str | None:
     """The version of the first package of NCCL that is installed."""
+    from importlib import metadata  # here: it takes a tenth of the time of `topo`
+
     for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"):
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)

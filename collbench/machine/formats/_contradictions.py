@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from collbench.core.text import some_of
 from collbench.core.xml_tree import Element
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._nccl_attributes import bus_key
@@ -85,11 +86,8 @@ def _unequal(topology: Topology) -> Iterator[str]:
                 for id_, count in linked.items()
                 if count != usual
             ]
-            more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
-            yield (
-                f"unequal numbers of links to peers{where}: {usual}, but"
-                f" {', '.join(others[:_MOST_NAMES])}{more}"
-            )
+            but = some_of(others, _MOST_NAMES)
+            yield f"unequal numbers of links to peers{where}: {usual}, but {but}"
 
 
 def _shared(topology: Topology) -> Iterator[str]:
@@ -107,8 +105,7 @@ def odd_lines(odd: Iterable[Element]) -> list[str]:
     lines = sorted({element.line for element in odd})
     if not lines:
         return []
-    more = f" and {len(lines) - _MOST_NAMES} more" if len(lines) > _MOST_NAMES else ""
+    where = some_of(map(str, lines), _MOST_NAMES)
     return [
-        "values that no machine has, or that another line contradicts, are left out (line"
-        f" {', '.join(map(str, lines[:_MOST_NAMES]))}{more})"
+        f"values that no machine has, or that another line contradicts, are left out (line {where})"
     ]

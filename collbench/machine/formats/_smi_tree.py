@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from collbench.core.text import some_of
 from collbench.machine.formats._build import Ids, limit_cpus, socket_links
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.paths import path
@@ -197,7 +198,7 @@ def _lost(lost: Sequence[str], unplaced: Sequence[str]) -> list[str]:
     """Remarks on rows that the text lacks."""
     if not lost:
         return []
-    shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    shown = some_of(lost, 4)
     notes = [
         f"the rows of {shown} are missing or cut: what other rows tell of them is taken, classes"
         " between two of them are assumed"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from collbench.core.errors import UsageError
+from collbench.core.text import some_of
 from collbench.machine.formats import _paste
 from collbench.machine.formats._build import limit_cpus, socket_links
 from collbench.machine.topology import rates
@@ -149,7 +150,7 @@ def _lost(types: _Table) -> list[str]:
     lost = [f"GPU{place}" for place in range(len(types.labels)) if place not in rows]
     if not lost:
         return []
-    shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    shown = some_of(lost, 4)
     return [f"the rows of {shown} are missing or cut: links between two of them are not known"]
 
 

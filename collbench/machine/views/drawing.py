@@ -46,8 +46,11 @@ _COLOURS = {
     "socket": "#d9480f",
     "network": "#862e9c",
 }
-# of PCIe by rate, the fastest first: colour and dash
-_PCIE_COLOURS = (("#1864ab", ""), ("#4dabf7", ""), ("#7048e8", "6 3"), ("#a61e4d", "6 3"))
+# of kinds that come in several speeds, the fastest first: colour and dash
+_BY_RATE = {
+    "pcie": (("#1864ab", ""), ("#4dabf7", ""), ("#7048e8", "6 3"), ("#a61e4d", "6 3")),
+    "nvlink": ((_COLOURS["nvlink"], ""), ("#a9b80f", ""), ("#0b7285", "6 3")),
+}
 _TITLE_SIZE, _TEXT_SIZE, _NAME_SIZE, _SMALL = 20.0, 13.0, 12.0, 10.0  # sizes of text
 _ROW_H = 20.0  # of the legend
 _BRIDGES = {"pci": "PCIe switch", "root": "host bridge"}
@@ -126,21 +129,23 @@ def _document(name: str, what: str, shapes: Sequence[str], wide: float, high: fl
 
 
 class _Colours:
-    """A colour and a dash for each kind of link, of PCIe for each speed."""
+    """A colour and a dash for each kind of link, of PCIe and NVLink for each speed."""
 
     def __init__(self, links: Sequence[Link]) -> None:
-        pcie = [link for link in links if link.kind == "pcie" and link.generation]
-        pcie.sort(key=lambda link: -(link.usable_gbs or 0))
-        speeds = dict.fromkeys((link.generation, link.count) for link in pcie)
-        self._pcie = {
-            speed: _PCIE_COLOURS[place % len(_PCIE_COLOURS)] for place, speed in enumerate(speeds)
+        rated = [link for link in links if link.kind in _BY_RATE and link.generation]
+        rated.sort(key=lambda link: -(link.usable_gbs or 0))
+        self._of = {
+            (kind, *speed): shown[place % len(shown)]
+            for kind, shown in _BY_RATE.items()
+            for place, speed in enumerate(
+                dict.fromkeys((at.generation, at.count) for at in rated if at.kind == kind)
+            )
         }
 
     def of(self, link: Link) -> tuple[str, str]:
         """Colour and dash."""
-        if link.kind == "pcie":
-            return self._pcie.get((link.generation, link.count), (_COLOURS["pcie"], "4 3"))
-        return _COLOURS[link.kind], ""
+        unknown = _COLOURS[link.kind], "4 3" if link.kind == "pcie" else ""
+        return self._of.get((link.kind, link.generation, link.count), unknown)
 
 
 def _host(one: Topology, layout: HostLayout, colours: _Colours) -> Iterator[str]:
@@ -161,7 +166,7 @@ def _host(one: Topology, layout: HostLayout, colours: _Colours) -> Iterator[str]
         yield from _box(rect, node, label, _detail(node, rect.w - 4, is_one_model))
     for at in layout.lines:
         if at.link.kind in GPU_LINKS and at.link.count != 1:
-            (x, y), colour = at.middle, _COLOURS[at.link.kind]
+            (x, y), (colour, _) = at.middle, colours.of(at.link)
             count = f"x{at.link.count or '?'}"
             yield text_at(x, y + 4, count, 11, has_halo=True, colour=colour, is_bold=True)
 

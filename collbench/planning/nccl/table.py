@@ -91,10 +91,12 @@ def documented(rows: Sequence[NcclRow], op: OpName, machine: str) -> list[Row]:
 def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> Iterator[str]:
     """The machine as NCCL sees it, the table, and what its columns are."""
     yield from wrapped(_seen(machine, rows), columns)
-    heads = ["hosts", "  size", "algo", "proto", "time us", "9 of 10 us", "busbw", "9 of 10"]
+    heads = ["hosts", "  size", "algo", "proto", "time us", "9 of 10 us", "busbw"]
     has_more = any(row.reachable_gbs > _NEEDED * row.price.busbw_gbs for row in rows)
     has_before = any(row.before_us is not None for row in rows)
-    heads += [*(["reach"] if has_more else []), *(["before", "gain"] if has_before else [])]
+    heads += ["reach"] * has_more
+    # beside a change there is room for one range, of which the other follows
+    heads += ["before", "gain"] if has_before else ["9 of 10"]
     cells = []
     for row in rows:
         cells.append(
@@ -106,7 +108,6 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
                 format_time_us(row.price.time_us),
                 f"{format_time_us(row.price.low_us)}-{format_time_us(row.price.high_us)}",
                 format_rate(row.price.busbw_gbs),
-                f"{format_rate(row.price.low_gbs)}-{format_rate(row.price.high_gbs)}",
             ]
         )
         if has_more:
@@ -114,6 +115,9 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
         if row.before_us is not None:
             gain = f"x{row.before_us / row.price.time_us:.2f}"
             cells[-1] += [format_time_us(row.before_us), gain]
+        elif not has_before:
+            ends = map(format_rate, (row.price.low_gbs, row.price.high_gbs))
+            cells[-1].append("-".join(ends))
     yield from table(heads, cells, {0, 1, *range(4, len(heads))}, columns)
     yield ""
     text = (

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from collbench.core.text import some_of
 from collbench.schedules.ir import At, Schedule
 
 
@@ -71,6 +72,5 @@ def tell(value: Value | None) -> str:
     """The name of a value in error messages."""
     if value is None:
         return "nothing"
-    ranks = [str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1]
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"input chunk {value.chunk} of ranks {', '.join(ranks[:8])}{more} (piece {value.piece})"
+    ranks = (str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1)
+    return f"input chunk {value.chunk} of ranks {some_of(ranks, 8)} (piece {value.piece})"
