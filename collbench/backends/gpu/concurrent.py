@@ -112,7 +112,7 @@ def work_of(gemm_s: float, launch_s: float) -> ConcurrentWork:
     """As much of both as fills the window, in turns of about TURN_S.
 
     >>> work_of(1.6e-3, 3.3e-4)
-    ConcurrentWork(seconds=1.2, turns=38, gemms=1, replays=61, launches=3)
+    ConcurrentWork(seconds=1.2, load=None, turns=38, gemms=1, replays=61, launches=3)
     >>> work_of(0.1, 1e-6).turns, work_of(0.1, 1e-6).launches
     (8, 100)
     """
