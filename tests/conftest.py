@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if len(values) > 2 or (len(values) == 2 and "arch" in params):
                 words = tuple(re.sub(r" at 0x\w+", "", repr(value)) for value in values)
                 by_test.setdefault(test, {})[words] = item
-    if config.option.every_case or "not exhaustive" in config.option.markexpr:
+    is_quick = "not exhaustive" in config.option.markexpr
+    if is_quick or config.getoption("every_case", False):
         return
     rows = [
         (by_case, set((in_turns if len(next(iter(by_case))) == 2 else pairwise_of)(by_case)))
