@@ -28,7 +28,7 @@ _GROUPS = {
     "Measure": {
         "sweep": "Measure collectives over algorithms, knobs and sizes.",
         "topo": "Show how the devices of a machine are linked, how fast, and what limits them.",
-        "overlap": "Measure how much communication slows concurrent computation down, on GPUs.",
+        "overlap": "Measure how much communication slows concurrent computation down.",
         "replay": "Replay what a job communicates: how long it takes here, and what to set.",
     },
     "Diagnose": {

@@ -1,8 +1,9 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -91,7 +92,13 @@ _ALGOS_RULES = (
 )
 
 
-@click.command(name="algos", cls=StrictCommand)
+class _AlgosCommand(StrictCommand):
+    """The command without an option that it had."""
+
+    gone_options: ClassVar[Mapping[str, str]] = {"--msccl": "such files are only read"}
+
+
+@click.command(name="algos", cls=_AlgosCommand)
 @click.argument("name", required=False, metavar="[ALGORITHM|FILE]")
 @click.option(
     "--op",

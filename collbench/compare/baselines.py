@@ -25,7 +25,7 @@ from collbench.compare.rate_curves import (
 )
 from collbench.core import catalog
 from collbench.core.errors import UsageError, unknown
-from collbench.core.knobs import KNOB
+from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.record import KEY, NOT_TRUE, Record
 from collbench.core.rows import NOISE_NOTES, median_of
 from collbench.core.text import texts_of
@@ -154,7 +154,7 @@ def beside(
         pairs += points
     wrong_rows = [row for row in mine.records if row.status in (*NOT_TRUE, "error")]
     pairs += [(row, replace(row, status="ok", wrong=None, reason="")) for row in wrong_rows]
-    remarks = [f"the base is of {_origin(against)}", *_apart(alone, theirs)]
+    remarks = [f"the base is of {_origin(against)}", *_nvls(mine, against), *_apart(alone, theirs)]
     if outside:
         remarks.append(f"{outside} points are at sizes that the reference does not reach")
     return Beside(
@@ -258,8 +258,20 @@ def _origin(against: ResultFile) -> str:
     devices = ", ".join(texts_of(frame["device"])) or "an unknown machine"
     dates = [time[:10] for time in texts_of(frame["timestamp"])]
     when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))) or "no date"
-    versions = frame["versions"].mode().iloc[0]
+    of_libraries = frame[frame["algo"] == UNASKED["algo"]]
+    known = of_libraries if len(of_libraries) else frame
+    versions = known["versions"].mode().iloc[0]
     return f"{devices}; {when}" + (f"; {versions}" if versions else "")
+
+
+def _nvls(mine: ResultFile, against: ResultFile) -> Iterator[str]:
+    """How NCCL's use of NVLS differs from the reference's, where both have NCCL."""
+    ours, theirs = (
+        {nvls_of(row.versions) for row in one.records if row.backend == "nccl"}
+        for one in (mine, against)
+    )
+    if ours and theirs and ours != theirs:
+        yield f"NVLS: {', '.join(sorted(ours))}; of the reference {', '.join(sorted(theirs))}"
 
 
 def nvls_of(versions: str) -> str:

@@ -50,6 +50,7 @@ class Changes:
     `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
     median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
     many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
+    is_reference: neighbouring sizes of a curve are judged together, and no row alone.
     """
 
     rows: pd.DataFrame
@@ -63,6 +64,7 @@ class Changes:
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
+    is_reference: bool = False
     remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
@@ -118,6 +120,8 @@ def compare(
     rows = joined.compared
     remarks = (*joined.remarks, *why)
     around = differences(new, base, rows, across)
+    if is_reference:  # its rows have the notes of ours, but for those on noise
+        around = tuple(one for one in around if not one[0].startswith("rows with"))
     if not len(rows):
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
         return Changes(
@@ -160,9 +164,11 @@ def compare(
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
         shift=float(np.median(noise.change)),
-        least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows)))))
-        * (1 + same * is_reference),
+        least_row=math.nan
+        if is_reference
+        else math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
+        is_reference=is_reference,
         remarks=remarks,
     )
 

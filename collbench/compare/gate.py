@@ -106,6 +106,11 @@ def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
             f"{counted(int(is_noise.sum()), 'row')} of noise (other processes had the machine, or"
             " repeats or runs disagree): measure again on a quiet machine"
         )
+    if changes.is_reference:
+        return (
+            "neighbouring sizes of a curve are judged together: measure more of them, or more often"
+            " (--repeats), on a quiet machine"
+        )
     if base < LEAST_RUNS:
         return (
             f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: {LEAST_RUNS} runs"

@@ -38,7 +38,8 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
         gone = gone[(seen == "left_only").to_numpy()]
     peers: list[str] = []
     if "backend" in names:  # else one file may have the peer alone
-        here, there = (set(both["backend"][side == "ok"]) for side in (new, base))
+        tried = (new == "ok") | new.isin([*NOT_TRUE, "error"])
+        here, there = (set(both["backend"][side]) for side in (tried, base == "ok"))
         peers = sorted(name for name in there - here if is_peer(name))
         gone = gone[~gone["backend"].isin(peers)]
     waived = int(((new == "waived") & was_right & (both["side"] == "both")).sum())

@@ -96,7 +96,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
                 "ras-missing",
                 some_of(members),
                 f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
-                "They gave RAS no data: that process is dead, stopped, or cut off from the network,"
+                "They gave RAS no data: each is dead, stopped, or cut off from the network,"
                 " and all others wait for it.",
                 "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
                 "fault",

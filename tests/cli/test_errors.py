@@ -291,6 +291,7 @@ def test_sweep_refuses_what_has_no_effect(
 @pytest.mark.parametrize(
     "args",
     [
+        ("algos", "ring", "--msccl"),
         ("compare", "x.csv", "--bands"),
         ("compare", "x.csv", "--nccl-rows"),
         ("sweep", "--trace", "x"),

@@ -180,16 +180,23 @@ def _losses(changes: Changes) -> list[str]:
 def _precision(changes: Changes) -> str:
     """How fine the comparison sees, and from where it knows how far runs differ."""
     new, base = changes.runs
-    if new == base == 1:
+    if changes.is_reference:
+        source = "as seen on machines of this kind"
+    elif new == base == 1:
         source = "as seen on machines of this kind (--base A B C estimates it)"
     else:
         source = f"estimated from {new} + {base} runs"
     spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
+    alone = (
+        "neighbouring sizes of a curve are judged together"
+        if changes.is_reference
+        else f"a row alone is called only from {percent(changes.least_row)} on, because a few rows"
+        " differ far more by chance"
+    )
     return (
         f"`same` means within {100 * changes.same:.3g}%; runs differ by"
         f" {100 * changes.run_spread:.1f}%{spread * math.isfinite(changes.repeat_spread)},"
-        f" {source}; the median change is {percent(math.exp(changes.shift))}; a row alone is called"
-        f" only from {percent(changes.least_row)} on, because a few rows differ far more by chance"
+        f" {source}; the median change is {percent(math.exp(changes.shift))}; {alone}"
     )
 
 
