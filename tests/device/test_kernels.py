@@ -221,7 +221,7 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 @pytest.mark.parametrize(
     ("op", "n"),
     tiered(
-        [*((op, 4) for op in ALL_OPS), *product(("allreduce", "allgather", "alltoall"), (2, 8))],
+        [*((op, 4) for op in ALL_OPS[::2]), ("allreduce", 4), ("allreduce", 8), ("alltoall", 2)],
         [("allreduce", 4)],
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 from tests.support.faults import draw, table, what_is_wrong
 from tests.support.runs import library
 
-DAILY, ALL = 3, 60
+DAILY, ALL = 3, 40
 
 
 PROMISED = table(library())
