@@ -358,7 +358,6 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
         ".hint",
         "#best td",
         "#best th",
-        "td.self",
         "#filters .chip span",
         "#shown",
     ):
