@@ -33,7 +33,7 @@ from collbench.core.options import (
 from collbench.core.record import Writer
 from collbench.core.screen import document_on_stdout, remark, say
 from collbench.device.card import device_count
-from collbench.device.gemm import load_cublas
+from collbench.device.loads import load_cublas
 
 
 def run_overlap(options: Options) -> int:

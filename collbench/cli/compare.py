@@ -110,9 +110,9 @@ class _CompareCommand(StrictCommand):
     metavar="PERCENT",
     help=(
         "Exit with code 1 if something is surely slower than in the base, and by more than this"
-        " percentage as measured, for example 5%, or if the base has rows that the new file lacks"
-        " (see --allow); with code 5 if something took that much longer and nobody can say whether"
-        " by chance. Default: no limit."
+        " percentage as measured, for example 5%, or if the base (not the reference of --against)"
+        " has rows that the new file lacks (see --allow); with code 5 if something took that much"
+        " longer and nobody can say whether by chance. Default: no limit."
     ),
 )
 @click.option(

@@ -27,7 +27,7 @@ from collbench.core import catalog
 from collbench.core.errors import UsageError, unknown
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.record import KEY, NOT_TRUE, Record
-from collbench.core.rows import NOISE_NOTES, median_of
+from collbench.core.rows import median_of
 from collbench.core.text import texts_of
 from collbench.machine.gpu_kinds import GpuKind, kinds_of
 
@@ -197,9 +197,7 @@ def _points(
             row, other = ours.rows[size], theirs.rows.get(size, next(iter(theirs.rows.values())))
             nearest = max(known[0], min(known[1], rate))
             time_us = median_of(row) * rate.busbw_gbs / nearest.busbw_gbs
-            words = (word for word in row.notes.split() if not word.startswith(NOISE_NOTES))
-            notes = " ".join(words)
-            same = replace(other, **{name: getattr(row, name) for name in kept}, notes=notes)
+            same = replace(other, **{name: getattr(row, name) for name in kept}, notes=row.notes)
             yield row, _timed(same, time_us, nearest)
 
 

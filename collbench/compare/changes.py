@@ -120,8 +120,6 @@ def compare(
     rows = joined.compared
     remarks = (*joined.remarks, *why)
     around = differences(new, base, rows, across)
-    if is_reference:  # its rows have the notes of ours, but for those on noise
-        around = tuple(one for one in around if not one[0].startswith("rows with"))
     if not len(rows):
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
         return Changes(
@@ -221,10 +219,11 @@ def judge(
     asked = _beyond(noise, within) if is_reference else noise
     changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
     half = noise.half_interval()
-    is_sure = _sure_rows(asked, changes, half)
     if is_reference:
         is_sure = _sure_in_curves(rows, asked)
         changes = tuple(_from_none(one, within) for one in changes)
+    else:
+        is_sure = _sure_rows(noise, changes, half)
     is_sure &= ~is_noise
     verdicts = verdicts_of(noise.change, np.where(is_noise, math.inf, half), is_sure, within)
     return Judged(noise=noise, is_noise=is_noise, half=half, verdicts=verdicts, groups=changes)

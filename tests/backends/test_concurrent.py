@@ -31,8 +31,8 @@ from collbench.core.group import Rank, RankContext, WorkerGroup
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import copies as device_copies
-from collbench.device import gemm
-from collbench.device.gemm import Copies, Gemm
+from collbench.device import loads
+from collbench.device.loads import Copies, Gemm
 from collbench.launch.local import LocalGroup
 from tests.support.gpu_session import facts_of, launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card, marks
@@ -292,7 +292,7 @@ class ProductCard(Card):
 
 def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     cublas = Cublas()
-    monkeypatch.setattr(gemm, "load_cublas", lambda: cublas)
+    monkeypatch.setattr(loads, "load_cublas", lambda: cublas)
     card = ProductCard(cublas)
     made = Gemm(cast(Any, card), 2048)
     a, b, c = card.filled
@@ -326,7 +326,7 @@ def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPa
     def refuse(size: int) -> int:
         raise UnavailableError("GPU 0 has no 8192M of memory", "use smaller sizes")
 
-    monkeypatch.setattr(gemm, "load_cublas", Cublas)
+    monkeypatch.setattr(loads, "load_cublas", Cublas)
     card: Any = ProductCard(Cublas())
     card.allocate = refuse
     with pytest.raises(UnavailableError) as caught:
@@ -338,7 +338,7 @@ def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPa
 
 
 def test_random_values_are_finite_and_spread() -> None:
-    values = (gemm.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    values = (loads.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
     assert np.isfinite(values).all()
     assert 0.9 < float(values.std()) < 1.1
 

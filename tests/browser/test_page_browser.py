@@ -352,15 +352,7 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
     browser.look(pages["h200"] + "#lines=all", scheme=scheme)
     back = "getComputedStyle(document.body).backgroundColor"
     assert browser.run(f"{RGB}({back}) > .5") is (scheme == "light")
-    for what in (
-        "h1",
-        ".lead",
-        ".hint",
-        "#best td",
-        "#best th",
-        "#filters .chip span",
-        "#shown",
-    ):
+    for what in ("h1", ".lead", ".hint", "#best td", "#best th", "#filters .chip span", "#shown"):
         assert (
             browser.run(
                 f"{CONTRAST}(getComputedStyle(document.querySelector('{what}')).color, {back})"

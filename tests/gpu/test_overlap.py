@@ -52,7 +52,7 @@ COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]
 def cublas() -> None:
     """Skips where there is no cuBLAS."""
     from collbench.core.errors import UnavailableError
-    from collbench.device.gemm import load_cublas
+    from collbench.device.loads import load_cublas
 
     try:
         load_cublas()

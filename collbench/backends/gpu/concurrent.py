@@ -67,7 +67,7 @@ def run(launches: Launches, work: ConcurrentWork) -> EventTimes:
     what launches left.
     """
     gpu = launches.gpu
-    card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.loads[work.load]
+    card, runtime, load = gpu.card, gpu.card.runtime, gpu.loads[work.load]
     replay = launches.graph(launches.in_turn(work.launches)) if work.replays else None
     checked = launches.checked(work.launches) if work.replays else range(0)
     begun, *events = gpu.events(1 + work.turns + work.replays)
@@ -76,15 +76,15 @@ def run(launches: Launches, work: ConcurrentWork) -> EventTimes:
     gpu.barrier()
     card.record(begun)
     if computed:
-        runtime.streamWaitEvent(gemm.stream, begun)
+        runtime.streamWaitEvent(load.stream, begun)
     # in turn: neither waits until the host has queued all of the other
     for number in range(max(work.turns, work.replays)):
         if number < work.replays and replay is not None:
             replay()
             card.record(launched[number])
         if number < work.turns:
-            gemm.queue(work.gemms)
-            runtime.eventRecord(computed[number], gemm.stream)
+            load.queue(work.gemms)
+            runtime.eventRecord(computed[number], load.stream)
     if computed:
         runtime.streamWaitEvent(card.stream, computed[-1])
     launches.wait(work.seconds)

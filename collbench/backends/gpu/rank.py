@@ -23,9 +23,9 @@ from collbench.core.options import MAX_SETS
 from collbench.core.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.device.card import Card, Graph, Launch
 from collbench.device.compile import barrier_source, cubin, flag_source, pattern_source
-from collbench.device.gemm import Load
 from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
+from collbench.device.loads import Load
 
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows

@@ -6,7 +6,7 @@ The inputs are random, because a GPU draws less power for constant ones and then
 clocks. Nothing here reads the result.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def load_cublas() -> Cublas:
     return cublas
 
 
-class Load:
+class Load(ABC):
     """Work in some memory of a GPU, on a stream of the lowest priority. Raises UnavailableError if
     there is not enough memory.
     """
