@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from collbench.bench.pairs import (
+    LATENCIES,
     WAYS,
     RankPair,
     behind,
@@ -100,7 +101,7 @@ def _show(
     }
     say("\n".join(lines(pairs, names, expected, width(sys.stdout))).lstrip("\n"))
     for pair, middle in behind(pairs, topology, ids):
-        unit = "us" if pair.way == "latency" else "GB/s"
+        unit = "us" if pair.way in LATENCIES else "GB/s"
         say(
             f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
             f" {pair.value:.4g} {unit}, the median is {middle:.4g}"

@@ -1,5 +1,7 @@
-"""One rank's part in measuring pairs of GPUs over NCCL, under a launcher: sends and receives of one
-communicator of all ranks, on the path that NCCL takes for the jobs of these ranks.
+"""One rank's part in measuring pairs of GPUs over NCCL, under a launcher: sends and receives on the
+path that NCCL takes for the jobs of these ranks. Ranks of one host have a communicator of their
+own, split from that of all: in one that spans hosts NCCL gives a pair as few channels as the
+network needs.
 """
 
 import time
@@ -10,6 +12,7 @@ from collbench.bench.pair_links import waited
 from collbench.bench.pair_rank import HEADER_BYTES
 from collbench.core.dtypes import Array
 from collbench.core.group import RankContext
+from collbench.device.cupy_types import Nccl
 
 _JOIN_S = 60.0  # all ranks to make a communicator, which loads NCCL
 _NAP_S = 20e-6
@@ -24,11 +27,18 @@ class NcclPairRank(PairRankOnGpu):
         self._nccl = load_nccl()
         self._refusals = self._nccl.NCCLError, RuntimeError
         known = context.comm.bcast(bytes(self._nccl.get_unique_id()) if self.rank == 0 else b"")
+        hosts = [host for host, _ in self._everyone]
+        here = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
+        self._comms: list[Nccl] = []  # of all ranks, then of this host's
+        self._places = {rank: place for place, rank in enumerate(here)}  # in the latter
         try:
             with context.watchdog.limit("all ranks to make a communicator of NCCL", _JOIN_S):
-                self._comm = self._nccl.comm_init_rank(
-                    context.n, self._nccl.UniqueId.from_buffer(known), self.rank
+                self._comms.append(
+                    self._nccl.comm_init_rank(
+                        context.n, self._nccl.UniqueId.from_buffer(known), self.rank
+                    )
                 )
+                self._comms.append(self._nccl.comm_split(self._comms[0], here[0], self.rank, 0))
         except self._refusals as error:
             raise refusal("make a communicator", error) from None
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
@@ -48,6 +58,7 @@ class NcclPairRank(PairRankOnGpu):
         self, peer: int, out: "Array | None", into: "Array | None", deadline_s: float
     ) -> None:
         nccl, stream, kind = self._nccl, self._stream, NCCL_TYPES["uint8"]
+        comm, place = self._comms[peer in self._places], self._places.get(peer, peer)
         if out is not None:
             self._sent[:HEADER_BYTES].set(out[:HEADER_BYTES], stream)
         try:
@@ -57,7 +68,7 @@ class NcclPairRank(PairRankOnGpu):
                 (into is not None, nccl.recv, self._received),
             ):
                 if is_wanted:
-                    call(buffer.data.ptr, len(buffer), kind, peer, self._comm, stream.ptr)
+                    call(buffer.data.ptr, len(buffer), kind, place, comm, stream.ptr)
             nccl.group_end()
         except self._refusals as error:
             raise refusal("exchange messages", error) from None
@@ -75,8 +86,7 @@ class NcclPairRank(PairRankOnGpu):
         return super()._wrong(expected, number)
 
     def close(self) -> None:
-        """Abort the communicator: a message that hangs has no other end."""
-        comm, self._comm = self._comm, None
-        if comm is not None:
-            self._nccl.comm_abort(comm)
+        """Abort the communicators: a message that hangs has no other end."""
+        while self._comms:
+            self._nccl.comm_abort(self._comms.pop())
         super().close()

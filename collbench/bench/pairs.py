@@ -4,7 +4,7 @@ directions, measured as a sweep measures.
 Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange), and
 are verified like every case. Copies by copy engines and through pinned host memory are plain
 copies, which are compared byte by byte. The latency is that of an exchange of 8 bytes by ll,
-including its launch in a graph.
+including its launch in a graph: by stores to the peer, and through host memory, as without P2P.
 """
 
 import math
@@ -33,6 +33,7 @@ SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
 WAYS = ("stores", "loads", "copies", "host")
 MESSAGES = "messages"  # under a launcher
+LATENCIES = {"latency": "", "host latency": "through host memory (P2P off), "}  # and how
 OUT_OF_TIME = "no time was left to measure it"
 _SMALL_BYTES = 8
 _REPEATS = 3  # of messages
@@ -45,9 +46,9 @@ _COPY_PACKETS = 0.87
 class RankPair:
     """A measurement from rank a to rank b, or of both directions at once.
 
-    way: one of WAYS, messages or latency. value: GB/s per direction, or us; None if it was refused,
-    or came out wrong, for the reason. record: the row of the launches; None of plain copies and of
-    messages.
+    way: one of WAYS or LATENCIES, or messages. value: GB/s per direction, or us; None if it was
+    refused, or came out wrong, for the reason. record: the row of the launches; None of plain
+    copies and of messages.
     """
 
     a: int
@@ -69,8 +70,9 @@ def measure(
     end_s: float = math.inf,
 ) -> Iterator[RankPair]:
     """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
-    measured. ways: of GPUs; the latency is always measured. pairs: these places of `ranks` alone.
-    end_s: of the monotonic clock; what is not measured then is OUT_OF_TIME.
+    measured. ways: of GPUs; the latency is always measured, with "host" through the host too.
+    pairs: these places of `ranks` alone. end_s: of the monotonic clock; what is not measured then
+    is OUT_OF_TIME.
     """
     for a, b in pairs or combinations(range(len(ranks)), 2):
         yield from _by_schedules(
@@ -116,6 +118,8 @@ def _by_schedules(
         cases[both_ways] = RankPair(a=a, b=b, way=way, is_both=True)
     small = replace(base, algo="direct", proto="ll" if is_gpu else "auto", size_bytes=8)
     cases[small] = RankPair(a=a, b=b, way="latency", is_both=True)
+    if is_gpu and "host" in ways:
+        cases[replace(small, transport="shm")] = replace(cases[small], way="host latency")
     left = {_key(case): pair for case, pair in cases.items()}
     if time.monotonic() < end_s:
         points = plan_points(list(cases), group, settings.max_memory)
@@ -126,7 +130,7 @@ def _by_schedules(
             measurement.open()
             for record in measurement.records_within(end_s):
                 measured = left.pop(_key(record))
-                value = record.time_us if measured.way == "latency" else record.busbw_gbs
+                value = record.time_us if measured.way in LATENCIES else record.busbw_gbs
                 yield replace(measured, value=value, reason=record.reason, record=record)
         finally:
             measurement.close()
@@ -162,9 +166,9 @@ def _median(samples: Sequence[PairSample]) -> RankPair:
     )
 
 
-def _key(of: Case | Record) -> tuple[str, str, int, int]:
+def _key(of: Case | Record) -> tuple[str, str, int, int, bool]:
     """What distinguishes the cases of a pair."""
-    return of.op, of.p2p, of.root, of.size_bytes
+    return of.op, of.p2p, of.root, of.size_bytes, of.transport == "shm"
 
 
 def _by_copies(
@@ -218,7 +222,7 @@ def behind(
     slow: list[tuple[RankPair, float]] = []
     for same in groups.values():
         middle = median(pair.value or 0.0 for pair in same)
-        is_late = same[0].way == "latency"
+        is_late = same[0].way in LATENCIES
         slow += [
             (pair, middle)
             for pair in same

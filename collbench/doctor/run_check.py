@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from collbench.bench.busy import BusyRemark
-from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
+from collbench.bench.pairs import LATENCIES, OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
 from collbench.bench.rank0 import drive_on_rank0
 from collbench.bench.ranks import Asked, asked
@@ -234,7 +234,7 @@ def _judge_pair(
     """A link between two devices, by their numbers."""
     kind = "GPU" if backend == "cuda" else "rank"
     arrow = "<->" if pair.is_both else "->"
-    is_latency = pair.way == "latency"
+    is_latency = pair.way in LATENCIES
     a, b = devices[pair.a], devices[pair.b]
     name = f"{kind}{a} {arrow} {kind}{b}{', 8 bytes' * is_latency}"
     if pair.value is None:

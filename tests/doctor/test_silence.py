@@ -168,6 +168,10 @@ def cards_of_twelve_links() -> Recording:
                 )
             ),
         ),
+        (
+            "others on a GPU that CUDA_VISIBLE_DEVICES hides",
+            evidence(replace(with_gpu(machine("h200_vm"), 1, pids=(4711,)), cuda=(0,))),
+        ),
         ("a rack without a fabric manager", evidence(tray("tray1"), tray("tray2"))),
         (
             "a virtual machine without one",

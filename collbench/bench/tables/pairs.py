@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from collbench.bench.pairs import MESSAGES, WAYS, RankPair
+from collbench.bench.pairs import LATENCIES, MESSAGES, WAYS, RankPair
 from collbench.core.text import NARROW_COLUMNS, table, wrapped
 from collbench.core.units import format_rate, format_time_us
 
@@ -33,10 +33,11 @@ def lines(
                 title = f"{_WAY_TITLES[way]}, {direction}, GB/s{_range(rates)}"
                 grid += ["", *wrapped(title, columns)]
                 grid += _matrix(same, names, columns, is_symmetric=is_both)
-    late = [pair for pair in pairs if pair.way == "latency"]
-    if late:
-        grid += ["", *wrapped("exchange of 8 bytes, its launch included, us", columns)]
-        grid += _matrix(late, names, columns, is_symmetric=True)
+    for way, how in LATENCIES.items():
+        late = [pair for pair in pairs if pair.way == way]
+        if late:
+            grid += ["", *wrapped(f"exchange of 8 bytes, {how}its launch included, us", columns)]
+            grid += _matrix(late, names, columns, is_symmetric=True)
     return grid + _refusals(pairs, names)
 
 
@@ -67,7 +68,7 @@ def _cell(pair: RankPair | None, is_self: bool) -> str:
         return "X"
     if pair is None or pair.value is None:
         return "-"
-    return format_time_us(pair.value) if pair.way == "latency" else format_rate(pair.value)
+    return format_time_us(pair.value) if pair.way in LATENCIES else format_rate(pair.value)
 
 
 def _refusals(pairs: Sequence[RankPair], names: Sequence[str]) -> list[str]:
