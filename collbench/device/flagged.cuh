@@ -6,8 +6,8 @@
 // free, by a counter that it read at the start. Slots are freed for the whole CTA behind a barrier:
 // each time BATCH of them were read, which is half of the FIFO, and at the end of the launch.
 //
-// A protocol defines LOADS_IN_FLIGHT and CLEARS, includes this file and then defines run_step.
-// CLEARS: its readers clear what they read. Then a slot is free once the launch that cleared it has
+// A protocol defines LOADS_IN_FLIGHT, CLEARS and PREPARES, includes this file and then defines
+// run_step and, if it PREPARES addresses before the launch in front has ended, prepare. CLEARS: its readers clear what they read. Then a slot is free once the launch that cleared it has
 // ended, which orders its stores: the next launch frees the slots of the one before, at its start.
 // Macros: THREADS; BATCH; SINGLE if no channel has more than one loop and all messages of a launch
 // fit the FIFO; UNCREDITED if, further, a rank cannot end a launch before all ranks that it sends
@@ -20,11 +20,32 @@
 #include "spin.cuh"
 #include "trace.cuh"
 
+// What is known of a step before the launch in front has ended: its piece and, if PREPARED, where
+// the first lines of this thread lie in its operands, in slots in the first one of the FIFO.
+struct Ready {
+    Piece piece;
+    char* source[MAX_SOURCES];
+    char* target[MAX_TARGETS];
+};
+
+#ifdef COMPILED_PROGRAM
+constexpr u32 MOST_PREPARED = 12;  // addresses; more of them would take registers of the data
+constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1
+    && STEPS * (MAX_SOURCES + MAX_TARGETS) <= MOST_PREPARED;
+#else
+constexpr bool PREPARED = false;
+#endif
+
+// Fill in what step K has; returns all its bits.
+template <u32 K, class S>
+static __device__ __forceinline__ u64 prepare(const Args& a, const Walk& w, const S& step,
+        Ready& ready);
+
 // Move one piece. With AHEAD, `rest` is called when the first loads of this step are in flight,
 // before the step waits for any of them.
 template <bool AHEAD, class S, class Rest>
 static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step,
-        Piece piece, u32 round, bool& given_up, Rest&& rest);
+        const Ready& ready, u32 round, bool& given_up, Rest&& rest);
 
 #ifdef COMPILED_PROGRAM
 // The number of steps of a stage that may have their first loads in flight at once. Only steps that
@@ -43,23 +64,40 @@ static constexpr u32 concurrent_steps(u32 first, u32 count) {
     return most < LOADS_IN_FLIGHT ? LOADS_IN_FLIGHT / most : 1;
 }
 
+typedef Ready AllReady[PREPARED ? STEPS : 1];
+
+template <u32 K>
+static __device__ __forceinline__ u64 prepare_from(const Args& a, const Walk& w, AllReady& ready) {
+    if constexpr (PREPARED && K < STEPS)
+        return prepare<K>(a, w, PROGRAM.steps[K], ready[K]) | prepare_from<K + 1>(a, w, ready);
+    return 0;
+}
+
+template <u32 K>
+static __device__ __forceinline__ Ready ready_of(const Args& a, const Walk& w,
+        const AllReady& ready) {
+    if constexpr (PREPARED) return ready[K];
+    return Ready{piece_of(a, w, PROGRAM.steps[K].work)};
+}
+
 // Run the steps of a stage.
 template <u32 K, u32 COUNT, u32 CONCURRENT>
-static __device__ __forceinline__ void run_steps(const Args& a, const Walk& w, u32 round,
-        bool& given_up) {
+static __device__ __forceinline__ void run_steps(const Args& a, const Walk& w,
+        const AllReady& ready, u32 round, bool& given_up) {
     if constexpr (COUNT > 0) {
         constexpr const auto& step = PROGRAM.steps[K];
-        if constexpr (CONCURRENT > 1 && COUNT > 1) {
+        if constexpr (CONCURRENT > 1 && (COUNT > 1 || PREPARED)) {
             constexpr u32 NEXT = (COUNT < CONCURRENT ? COUNT : CONCURRENT) - 1;
             auto rest = [&]() __attribute__((always_inline)) {
-                run_steps<K + 1, NEXT, CONCURRENT - 1>(a, w, round, given_up);
+                run_steps<K + 1, NEXT, CONCURRENT - 1>(a, w, ready, round, given_up);
             };
-            run_step<true>(a, w, step, piece_of(a, w, step.work), round, given_up, rest);
+            run_step<true>(a, w, step, ready_of<K>(a, w, ready), round, given_up, rest);
             if constexpr (COUNT > CONCURRENT)
-                run_steps<K + CONCURRENT, COUNT - CONCURRENT, CONCURRENT>(a, w, round, given_up);
+                run_steps<K + CONCURRENT, COUNT - CONCURRENT, CONCURRENT>(
+                    a, w, ready, round, given_up);
         } else {
-            run_step<false>(a, w, step, piece_of(a, w, step.work), round, given_up, [] {});
-            run_steps<K + 1, COUNT - 1, CONCURRENT>(a, w, round, given_up);
+            run_step<false>(a, w, step, ready_of<K>(a, w, ready), round, given_up, [] {});
+            run_steps<K + 1, COUNT - 1, CONCURRENT>(a, w, ready, round, given_up);
         }
     }
 }
@@ -111,16 +149,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     load_blocks(a.program, blockIdx.x / TRACKS, blocks);
     __syncthreads();
 #endif
-    wait_for_launch_in_front();
-    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
-    const State state = a.state[blockIdx.x];
-    // waits that last check the abort word; a check here would delay every launch
-    bool given_up = false;
     Walk w;
 #ifdef BLOCKS
     w.blocks = blocks;
 #endif
-    begin(a, w, blockIdx.x / TRACKS, state.done);
+    begin(a, w, blockIdx.x / TRACKS, 0);
+#if SINGLE
+    const bool has_work = advance(a, w);
+#endif
+#ifdef COMPILED_PROGRAM
+    AllReady ready;
+    // what nothing in front of the wait needs the compiler would compute behind it
+    if (PREPARED && !prepare_from<0>(a, w, ready)) __trap();
+#endif
+    wait_for_launch_in_front();
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
+    const State state = a.state[blockIdx.x];
+    w.done = state.done;
+    // waits that last check the abort word; a check here would delay every launch
+    bool given_up = false;
 #ifdef COMPILED_PROGRAM
     u64 seen[SENDING + !SENDING];
 #if !UNCREDITED
@@ -139,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         ENTRY(track, tracks, t);
         if constexpr (CLEARS) { GIVE_BACK(state.done); }
 #if SINGLE
-        if (advance(a, w)) {
+        if (has_work) {
 #else
         while (advance(a, w)) {
 #endif
@@ -162,11 +209,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #ifdef COMPILED_PROGRAM
                     constexpr u32 CONCURRENT = concurrent_steps(stage.first_step, stage.steps);
                     run_steps<stage.first_step, stage.steps, CONCURRENT>(
-                        a, w, u32(r) - track.first_round, given_up);
+                        a, w, ready, u32(r) - track.first_round, given_up);
 #else
                     EACH(k, stage.first_step, stage.steps, {
                         ENTRY(step, steps, k);
-                        run_step<false>(a, w, step, piece_of(a, w, step.work),
+                        run_step<false>(a, w, step, Ready{piece_of(a, w, step.work)},
                             u32(r) - track.first_round, given_up, [] {});
                     });
 #endif

@@ -12,7 +12,7 @@
 #include "reduce.cuh"
 
 constexpr int LOADS_IN_FLIGHT = 4;  // operands whose loads are in flight together
-constexpr bool CLEARS = false;
+constexpr bool CLEARS = false, PREPARES = false;
 
 #include "flagged.cuh"
 
@@ -203,7 +203,8 @@ static __device__ __forceinline__ void issue_loads(const Args& a, const Walk& w,
 
 template <bool AHEAD, class S, class Rest>
 static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step,
-        Piece piece, u32 round, bool& given_up, Rest&& rest) {
+        const Ready& ready, u32 round, bool& given_up, Rest&& rest) {
+    const Piece piece = ready.piece;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Words words[WINDOW];
     if constexpr (AHEAD) {

@@ -96,7 +96,7 @@ struct ConnectionEnd {
 };
 
 // Counters of one CTA that persist from launch to launch.
-struct State {
+struct alignas(8) State {
     u32 done;  // slices a message: the sum over all loops so far
     u32 launch;
 };

@@ -52,7 +52,7 @@ static __device__ __forceinline__ void begin(const Args& a, Walk& w, u32 channel
     w.end = w.loop.offset + least((Size)a.share_bytes, (Size)a.block_bytes - w.loop.offset);
 #endif
     w.loop.size = 0;
-    w.loop.slices = 0;
+    w.loop.chunk = w.loop.slices = 0;
 }
 
 // Go on to the next loop; false if there is none.
