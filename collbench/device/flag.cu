@@ -23,18 +23,21 @@ struct FlagArgs {
 
 extern "C" __global__ void __launch_bounds__(MAX_FLAGS)
         collbench_flag(const __grid_constant__ FlagArgs a) {
+    u64* const local = a.local + threadIdx.x;
+    u64* const counter = a.local + a.ranks;
+    u64* const remote = threadIdx.x < a.ranks ? a.remote[threadIdx.x] : nullptr;
     if (DEPENDENT) {
         asm volatile("griddepcontrol.launch_dependents;");
+        if (a.ranks) computed((u64)local | (u64)counter | (u64)remote);
         asm volatile("griddepcontrol.wait;" ::: "memory");
     }
     if (!a.ranks) return;
-    const u64 count = a.local[a.ranks] + 1;
-    u64* const remote = threadIdx.x < a.ranks ? a.remote[threadIdx.x] : nullptr;
+    const u64 count = *counter + 1;
     bool is_aborted = false;
     if (remote) {
         store_relaxed(remote, count);
         u64 begin = 0;
-        for (u32 polls = 1; load_relaxed(a.local + threadIdx.x) < count && !is_aborted; ++polls) {
+        for (u32 polls = 1; load_relaxed(local) < count && !is_aborted; ++polls) {
             if (polls % 4096) continue;
             const u64 now = now_ns();
             if (!begin) begin = now;
@@ -45,5 +48,5 @@ extern "C" __global__ void __launch_bounds__(MAX_FLAGS)
     if (is_aborted)
         for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
     __syncwarp();
-    if (threadIdx.x == 0) a.local[a.ranks] = count;
+    if (threadIdx.x == 0) *counter = count;
 }

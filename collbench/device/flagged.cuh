@@ -29,14 +29,22 @@ struct Ready {
 };
 
 #ifdef COMPILED_PROGRAM
-constexpr u32 MOST_PREPARED = 12;  // addresses; more of them would take registers of the data
-constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1
-    && STEPS * (MAX_SOURCES + MAX_TARGETS) <= MOST_PREPARED;
+constexpr u32 operands() {
+    u32 count = 0;
+    for (const auto& step : PROGRAM.steps) count += step.sources + step.targets;
+    return count;
+}
+
+// Addresses; more of them would take registers that data needs.
+constexpr u32 MOST_PREPARED = THREADS > 512 ? 12 : 24;
+constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1 && operands() <= MOST_PREPARED;
+// The state of the next launch is known from the start, and kept while data is on its way.
+constexpr bool COUNTS_EARLY = SINGLE && UNCREDITED && TRACKS == 1;
 #else
-constexpr bool PREPARED = false;
+constexpr bool PREPARED = false, COUNTS_EARLY = false;
 #endif
 
-// Fill in what step K has; returns all its bits.
+// Fill in what step K has; returns the bits of all of it.
 template <u32 K, class S>
 static __device__ __forceinline__ u64 prepare(const Args& a, const Walk& w, const S& step,
         Ready& ready);
@@ -136,6 +144,10 @@ static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w
     return since;
 }
 
+static __device__ __forceinline__ void keep_state(const Args& a, State state, u32 done) {
+    if (threadIdx.x == 0) a.state[blockIdx.x] = State{done, state.launch + 1};
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
         collbench_run(const __grid_constant__ Args a TRACE_PARAMETER) {
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_BEGAN);)
@@ -159,8 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #ifdef COMPILED_PROGRAM
     AllReady ready;
-    // what nothing in front of the wait needs the compiler would compute behind it
-    if (PREPARED && !prepare_from<0>(a, w, ready)) __trap();
+    if (PREPARED) computed(prepare_from<0>(a, w, ready));
 #endif
     wait_for_launch_in_front();
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
@@ -210,6 +221,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     constexpr u32 CONCURRENT = concurrent_steps(stage.first_step, stage.steps);
                     run_steps<stage.first_step, stage.steps, CONCURRENT>(
                         a, w, ready, u32(r) - track.first_round, given_up);
+                    if (COUNTS_EARLY && u32(r) == track.first_round
+                        && u32(i) == round.first_stage) {
+                        __syncthreads();  // all threads have read the state
+                        keep_state(a, state, w.done + w.loop.slices);
+                    }
 #else
                     EACH(k, stage.first_step, stage.steps, {
                         ENTRY(step, steps, k);
@@ -241,14 +257,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         allow_launch_behind();
         TRACED(++record;)
         TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
-        __syncthreads();  // all threads have read the state and their lines
+        if (!COUNTS_EARLY) __syncthreads();  // all threads have read the state and their lines
         TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
         if constexpr (!CLEARS) { GIVE_BACK(w.done); }
     });
-    if (threadIdx.x == 0) {
-        State next{w.done, state.launch + 1};
-        a.state[blockIdx.x] = next;
-    }
+    if (!COUNTS_EARLY) keep_state(a, state, w.done);
     TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_WORKED);)
     TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_POSTED);)
 }
