@@ -179,11 +179,12 @@ def barrier_source() -> Source:
     return Source(file="barrier.cu", macros=(("ITEM", "4"),))
 
 
-def flag_source(*, is_dependent: bool) -> Source:
-    """The kernel that exchanges a flag, as a launch that depends on the one in front of it or as
-    another.
+def flag_source(*, is_dependent: bool, is_mutual: bool) -> Source:
+    """The least kernel, which exchanges a flag with all others or none, as a launch that depends on
+    the one in front of it or as another.
     """
-    return Source(file="flag.cu", macros=_sorted({"DEPENDENT": int(is_dependent), "ITEM": 4}))
+    macros = {"DEPENDENT": int(is_dependent), "MUTUAL": int(is_mutual), "ITEM": 4}
+    return Source(file="flag.cu", macros=_sorted(macros))
 
 
 def copy_source() -> Source:

@@ -2,7 +2,7 @@
 // stores a word in every peer's memory and waits for theirs. Nothing else is ordered by it.
 //
 // Launch: one CTA of 32 threads, of which lane p exchanges words with rank p. The words are those of
-// the barrier (barrier.cu), whose values only grow; without ranks nothing is exchanged.
+// the barrier (barrier.cu), whose values only grow. Without MUTUAL nothing is exchanged.
 //
 // DEPENDENT: the launch takes its place on the GPU before the one in front has ended.
 // Memory order: relaxed, since a word carries nothing but its own arrival.
@@ -23,30 +23,30 @@ struct FlagArgs {
 
 extern "C" __global__ void __launch_bounds__(MAX_FLAGS)
         collbench_flag(const __grid_constant__ FlagArgs a) {
+    if (DEPENDENT) asm volatile("griddepcontrol.launch_dependents;");
+#if MUTUAL
     u64* const local = a.local + threadIdx.x;
     u64* const counter = a.local + a.ranks;
     u64* const remote = threadIdx.x < a.ranks ? a.remote[threadIdx.x] : nullptr;
-    if (DEPENDENT) {
-        asm volatile("griddepcontrol.launch_dependents;");
-        if (a.ranks) computed((u64)local | (u64)counter | (u64)remote);
-        asm volatile("griddepcontrol.wait;" ::: "memory");
-    }
-    if (!a.ranks) return;
+    computed((u64)local | (u64)counter | (u64)remote);
+#endif
+    if (DEPENDENT) asm volatile("griddepcontrol.wait;" ::: "memory");
+#if MUTUAL
     const u64 count = *counter + 1;
-    bool is_aborted = false;
-    if (remote) {
-        store_relaxed(remote, count);
-        u64 begin = 0;
-        for (u32 polls = 1; load_relaxed(local) < count && !is_aborted; ++polls) {
-            if (polls % 4096) continue;
-            const u64 now = now_ns();
-            if (!begin) begin = now;
-            is_aborted = load_relaxed(a.abort) || now - begin > a.timeout_ns;
-        }
-        if (is_aborted) a.local[a.ranks + 1] = threadIdx.x + 1;
-    }
-    if (is_aborted)
-        for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
-    __syncwarp();
+    if (remote) store_relaxed(remote, count);
+    __syncwarp();  // all have read the count
     if (threadIdx.x == 0) *counter = count;
+    bool is_aborted = false;
+    u64 begin = 0;
+    for (u32 polls = 1; remote && load_relaxed(local) < count && !is_aborted; ++polls) {
+        if (polls % 4096) continue;
+        const u64 now = now_ns();
+        if (!begin) begin = now;
+        is_aborted = load_relaxed(a.abort) || now - begin > a.timeout_ns;
+    }
+    if (is_aborted) {
+        counter[1] = threadIdx.x + 1;
+        for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
+    }
+#endif
 }

@@ -241,7 +241,7 @@ def test_gpus_exchange_flags_and_none(isolated: bool, monkeypatch: pytest.Monkey
     finally:
         session.close()
     assert {one for one in machine.sources if one.file == "flag.cu"} == {
-        flag_source(is_dependent=True)
+        flag_source(is_dependent=True, is_mutual=flags) for flags in (True, False)
     }
 
 

@@ -151,8 +151,10 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 @pytest.mark.daily(1)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    flag = flag_source(is_dependent=arch >= 90)
-    for source in (barrier_source(), flag, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
+    flags = [
+        flag_source(is_dependent=arch >= 90, is_mutual=is_mutual) for is_mutual in (False, True)
+    ]
+    for source in (barrier_source(), *flags, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 

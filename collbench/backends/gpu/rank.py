@@ -299,12 +299,13 @@ class DeviceRank:
         """
         if is_mutual not in self._flags:
             is_dependent = self.card.arch >= _DEPENDENT_SM
-            code = cubin(flag_source(is_dependent=is_dependent), self.card.arch)
+            source = flag_source(is_dependent=is_dependent, is_mutual=is_mutual)
+            code = cubin(source, self.card.arch)
             at = self.barriers
             remote = [flag * (rank != self.rank) for rank, flag in enumerate(at.flags)]
             remote += [0] * (MAX_FLAGS - len(remote))
             aborts, timeout_ns = (self.control + ABORT_AT, self.aborts), int(self.timeout_s * 1e9)
-            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks * is_mutual)
+            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks)
             function = self.card.function(code, "collbench_flag")
             self._flags[is_mutual] = Launch(
                 self.card, function, (1, 1), MAX_FLAGS, [args], is_dependent=is_dependent
