@@ -81,8 +81,7 @@ class Check:
         """Keep and show a finding."""
         self.findings.append(finding)
         if self.out is not None:
-            columns = width(self.out) if is_terminal(self.out) else UNBOUNDED
-            say(line(finding, columns), file=self.out)
+            say(line(finding, _columns(self.out)), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
         """Hold a number against what is expected, and against the saved ones."""
@@ -151,7 +150,8 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
-    say(heading(width(out)), file=out)
+    if above := heading(_columns(out)):
+        say(above, file=out)
     check.add(machine_line(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local" and not is_peer(backend):  # a rank of a launcher has one GPU alone
@@ -207,6 +207,11 @@ def device_of(topology: Topology | None, backend: str) -> str:
         return cpu_name()
     names = [gpu.name for gpu in topology.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _columns(out: IO[str]) -> int:
+    """Of a terminal; through a pipe a finding is a line."""
+    return width(out) if is_terminal(out) else UNBOUNDED
 
 
 def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:

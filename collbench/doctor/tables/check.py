@@ -6,26 +6,32 @@ from dataclasses import asdict
 
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import result_json
-from collbench.core.text import NARROW_COLUMNS, counted, table
+from collbench.core.text import GAP, NARROW_COLUMNS, counted, table, wrapped
 from collbench.core.units import format_rate, format_time_us
 from collbench.doctor.check_verdict import SEVERITY, CheckLine, Verdict, judged_lines, whole
 
 _LEAST = (7, 24, 10, 10)  # columns of verdict, name, measured and expected
 _HEADS = ("", "what", "measured", "expected", "from")
+_WIDE = 72  # columns from which on there is room for all of them
 
 
 def heading(columns: int) -> str:
-    """The line above the findings."""
-    return "\n".join(table(_HEADS, [], (2, 3), columns, _LEAST))
+    """The line above the findings; empty where they have no room beside each other."""
+    return "\n".join(table(_HEADS, [], (2, 3), columns, _LEAST)) if columns >= _WIDE else ""
 
 
 def line(finding: CheckLine, columns: int = NARROW_COLUMNS) -> str:
     """A finding in a line, or more where the screen is narrow."""
+    source = ", ".join(filter(None, (finding.source, finding.detail)))
+    numbers = [_number(value, finding.unit) for value in (finding.value, finding.expected)]
+    if columns < _WIDE:
+        seen = f"{numbers[0]}, {f'expected {numbers[1]}, ' * (finding.expected is not None)}"
+        text = f"{finding.verdict:{_LEAST[0]}}  {finding.name}: "
+        text += finding.detail if finding.value is None else seen + source
+        return "\n".join(wrapped(text, columns, " " * (_LEAST[0] + GAP)))
     if finding.value is None:
         told = (finding.verdict, finding.name, finding.detail)
         return "\n".join(table(("",) * 3, [told], (), columns, _LEAST[:2]))
-    source = ", ".join(filter(None, (finding.source, finding.detail)))
-    numbers = [_number(value, finding.unit) for value in (finding.value, finding.expected)]
     cells = (finding.verdict, finding.name, *numbers, source)
     return "\n".join(table(("",) * len(cells), [cells], (2, 3), columns, _LEAST))
 
