@@ -67,10 +67,10 @@ class Overlap:
     measured.
 
     gemm: the rows and columns of the matrices, 0 on CPUs. *_us: of one GEMM (on CPUs a turn of
-    computing) or of one launch. *slower: the
-    concurrent time over the time alone. mb_per_lost_ms: megabytes (S a launch) that the launches
-    move for each millisecond of computing lost, None where the loss is within the noise.
-    noise_percent: by how much the repeats of the GEMMs alone differ. memory_*: the same of copies.
+    computing) or of one launch. *slower: the concurrent time over the time alone. mb_per_lost_ms:
+    megabytes (S a launch) that the launches move for each millisecond of computing lost, None where
+    the loss is within the noise. noise_percent: by how much the repeats of the GEMMs alone differ.
+    memory_*: the same of copies.
     """
 
     record: Record

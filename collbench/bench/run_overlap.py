@@ -31,7 +31,7 @@ from collbench.core.options import (
     refuse_sharing,
 )
 from collbench.core.record import Writer
-from collbench.core.screen import document_on_stdout, remark, say
+from collbench.core.screen import document_on_stdout, remark, say, width
 from collbench.device.card import device_count
 from collbench.device.loads import load_cublas
 
@@ -94,17 +94,18 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | N
     if request.ranks == 1:
         remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
-        say("\n".join(heading(request)), file=out)
+        columns = width(out)
+        say("\n".join(heading(request, columns)), file=out)
         with closing(measure(request, group)) as measured:
             for row in measured:
                 rows.append(row)
                 if writer is not None:
                     writer.write_lines([to_line(row)])
-                say(line(row), file=out)
+                say(line(row, columns), file=out)
     finally:
         if writer is not None:
             writer.close()
-        if lines := advice(rows):
+        if lines := advice(rows, width(out)):
             say("\n" + "\n".join(lines), file=out)
     if file is not None:
         write_document(result_json([asdict(row) for row in rows]), file, "--json")

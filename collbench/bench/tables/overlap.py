@@ -14,7 +14,7 @@ _USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
 
-def heading(request: OverlapRequest) -> list[str]:
+def heading(request: OverlapRequest, columns: int) -> list[str]:
     """What is measured, in words, and the line above the rows."""
     what = f"{request.op} of {request.ranks} ranks" if request.ranks > 1 else "copies on one GPU"
     stream, gemm = _PRIORITIES[request.settings.priority], request.settings.gemm
@@ -29,29 +29,35 @@ def heading(request: OverlapRequest) -> list[str]:
         " taken. memory: of copies; what they lose more is memory bandwidth. noise: by which"
         " computing alone varies."
     )
-    return [*wrapped(text, NARROW_COLUMNS, ""), "", _row(_HEADS)]
+    above = [_row(_HEADS, columns)] if columns >= _WIDE else []
+    return [*wrapped(text, columns, ""), "", *above]
 
 
 _HEADS = ("size", "what", "ch", "alone", "beside", "slower", "compute", "memory", "noise")
 _LEAST = (5, 17, 2, 6, 6, 7, 7, 6, 5)  # columns of each
+_WIDE = 79  # columns from which on there is room for all of them
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Sequence[str], columns: int) -> str:
+    if columns < _WIDE:
+        named = [f"{head} {cell}" for head, cell in zip(_HEADS[2:], cells[2:], strict=False)]
+        told = named if len(cells) == len(_HEADS) else cells[3:]
+        return "\n".join(wrapped(f"{cells[0]} {cells[1]}: {', '.join(told)}", columns))
     known = len(cells) if len(cells) == len(_HEADS) else 3  # behind them a text says why
     right = [place for place in range(known) if place != 1]
-    return "\n".join(table(("",) * len(cells), [cells], right, NARROW_COLUMNS, _LEAST[:known]))
+    return "\n".join(table(("",) * len(cells), [cells], right, columns, _LEAST[:known]))
 
 
-def line(overlap: Overlap) -> str:
+def line(overlap: Overlap, columns: int = NARROW_COLUMNS) -> str:
     """One row; what was not measured has its reason."""
     record = overlap.record
     start = [format_size(record.size_bytes), name_of(overlap), str(record.channels or "-")]
     if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
-        return _row([*start, f"{record.status}: {record.reason}"])
+        return _row([*start, f"{record.status}: {record.reason}"], columns)
     rates = map(format_rate, (record.busbw_gbs, overlap.concurrent_busbw_gbs))
     slower = overlap.slower, overlap.gemm_slower, overlap.memory_slower
     ratios = (f"{ratio or 0:.3f}x" for ratio in slower)
-    return _row([*start, *rates, *ratios, f"{overlap.noise_percent or 0:.1f}%"])
+    return _row([*start, *rates, *ratios, f"{overlap.noise_percent or 0:.1f}%"], columns)
 
 
 def name_of(overlap: Overlap) -> str:
@@ -70,18 +76,18 @@ def name_of(overlap: Overlap) -> str:
     )
 
 
-def advice(rows: Sequence[Overlap]) -> list[str]:
+def advice(rows: Sequence[Overlap], columns: int = NARROW_COLUMNS) -> list[str]:
     """What to choose for each size, in lines: the fewest channels that give ENOUGH of the most
     bandwidth beside computing, and what else there is.
     """
     return [
         line
         for size in dict.fromkeys(row.record.size_bytes for row in rows)
-        for line in _advice([row for row in rows if row.record.size_bytes == size])
+        for line in _advice([row for row in rows if row.record.size_bytes == size], columns)
     ]
 
 
-def _advice(rows: Sequence[Overlap]) -> list[str]:
+def _advice(rows: Sequence[Overlap], columns: int) -> list[str]:
     measured = [row for row in rows if row.concurrent_busbw_gbs is not None]
     by_us = [row for row in measured if row.record.backend in ("cuda", "cpu")] or [
         row for row in measured if row.record.algo == "kernel"
@@ -119,7 +125,7 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
         if row.record.backend in _PEERS
         or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
-    return wrapped(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS, "")
+    return wrapped(f"{size}: {'; '.join(parts)}.", columns, "")
 
 
 def _rate(row: Overlap) -> float:
