@@ -7,8 +7,9 @@
 // each time BATCH of them were read, which is half of the FIFO, and at the end of the launch.
 //
 // A protocol defines LOADS_IN_FLIGHT, CLEARS and PREPARES, includes this file and then defines
-// run_step and, if it PREPARES addresses before the launch in front has ended, prepare. CLEARS: its readers clear what they read. Then a slot is free once the launch that cleared it has
-// ended, which orders its stores: the next launch frees the slots of the one before, at its start.
+// run_step and, if it PREPARES addresses before the launch in front has ended, prepare. CLEARS: its
+// readers clear what they read. Then a slot is free once the launch that cleared it has ended, which
+// orders its stores: the next launch frees the slots of the one before, at its start.
 // Macros: THREADS; BATCH; SINGLE if no channel has more than one loop and all messages of a launch
 // fit the FIFO; UNCREDITED if, further, a rank cannot end a launch before all ranks that it sends
 // to have begun it, and the messages of two launches fit: then every slot that it overwrites was
@@ -44,11 +45,6 @@ constexpr bool COUNTS_EARLY = SINGLE && UNCREDITED && TRACKS == 1;
 constexpr bool PREPARED = false, COUNTS_EARLY = false;
 #endif
 
-// Fill in what step K has; returns the bits of all of it.
-template <u32 K, class S>
-static __device__ __forceinline__ u64 prepare(const Args& a, const Walk& w, const S& step,
-        Ready& ready);
-
 // Move one piece. With AHEAD, `rest` is called when the first loads of this step are in flight,
 // before the step waits for any of them.
 template <bool AHEAD, class S, class Rest>
@@ -71,6 +67,11 @@ static constexpr u32 concurrent_steps(u32 first, u32 count) {
     }
     return most < LOADS_IN_FLIGHT ? LOADS_IN_FLIGHT / most : 1;
 }
+
+// Fill in what step K has; returns the bits of all of it.
+template <u32 K, class S>
+static __device__ __forceinline__ u64 prepare(const Args& a, const Walk& w, const S& step,
+        Ready& ready);
 
 typedef Ready AllReady[PREPARED ? STEPS : 1];
 

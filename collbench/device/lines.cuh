@@ -7,7 +7,7 @@
 // places payload of user memory in the registers of a line; payload_of a line, line_of a payload;
 // IS_MISSING; take, what a reader does with a line that it has read.
 #pragma once
-constexpr bool PREPARES = true;
+[[maybe_unused]] constexpr bool PREPARES = true;
 #include "flagged.cuh"
 
 // Bytes of a slot that a payload takes.

@@ -12,7 +12,8 @@
 #include "reduce.cuh"
 
 constexpr int LOADS_IN_FLIGHT = 4;  // operands whose loads are in flight together
-constexpr bool CLEARS = false, PREPARES = false;
+constexpr bool CLEARS = false;
+[[maybe_unused]] constexpr bool PREPARES = false;
 
 #include "flagged.cuh"
 
