@@ -38,7 +38,8 @@ constexpr u32 operands() {
 
 // Addresses; more of them would take registers that data needs.
 constexpr u32 MOST_PREPARED = THREADS > 512 ? 12 : 24;
-constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1 && operands() <= MOST_PREPARED;
+constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1 && operands()
+    && operands() <= MOST_PREPARED;
 // The state of the next launch is known from the start, and kept while data is on its way.
 constexpr bool COUNTS_EARLY = SINGLE && UNCREDITED && TRACKS == 1;
 #else
