@@ -66,6 +66,15 @@ def test_a_csv_of_anybody_is_judged(capfd: Capture, pairs: Path) -> None:
     assert "\x1b[31m" in invoke(capfd, "--from", str(pairs), "--color", "always")[1]
 
 
+def test_names_of_hosts_are_cut_only_where_there_is_no_room(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"node{a + 1} node{b + 1} 9.9\n" for a, b in _pairs(10))
+    for columns, last in (("80", "node10"), ("62", "de10")):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert judge(capfd, tmp_path, text)[1].splitlines()[1].split()[-1] == last
+
+
 def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
     code, out, err = invoke(capfd, "--from", str(pairs), "--json", "-")
     document = result_of(out)

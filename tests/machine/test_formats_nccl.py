@@ -177,7 +177,7 @@ def test_ends_that_differ_and_ends_that_are_not_there() -> None:
         + gpu("02", '<nvlink target="00000000:01:00.0" count="1" tclass="0x030200"/>')
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
-    assert any("are left out (line 1)" in note for note in topology.notes)
+    assert any("target in line 1" in note for note in topology.notes)
 
 
 def test_several_switches_are_one() -> None:
@@ -355,7 +355,7 @@ def test_links_listed_once_for_each_peer_are_one_bundle() -> None:
 @pytest.mark.parametrize(
     "remark",
     [
-        "that another line contradicts, are left out (line 5, 18, 22, 23, 41)",
+        "count in line 5, target in line 5, count in line 18, link_speed in line 22, count in line 23",
         "GPU1: 7 NVLinks, more than the 6",
         "GPU4, GPU5 and GPU6: no link to a peer",
         "unequal numbers of links to peers: 7, but GPU0 3, GPU2 2, GPU3 6",
@@ -401,7 +401,7 @@ def test_a_gpu_that_an_nvswitch_has_lost_has_no_rate() -> None:
     [
         (
             '<pci busid="0000:01:00.0" class="0x030200" link_speed="x" link_width="16"/>',
-            "values that no machine has",
+            "left out, because no machine has it or another line contradicts it: link_speed in line",
         ),
         (
             '<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"/></pci>'

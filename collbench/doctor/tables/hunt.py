@@ -286,8 +286,11 @@ def _matrix_lines(
     width = max(4, *map(len, cells.values())) + 1
     what, typical = "Rows send, columns receive", format_rate(middle)
     if lead + len(names) * width <= columns:
-        # the end of a name tells it from others; of `rank 3` the number
-        short = [name.removeprefix("rank ")[1 - width :] for name in names]
+        heads = [name.removeprefix("rank ") for name in names]
+        wide = max(width, 1 + max(map(len, heads)))
+        width = wide if lead + len(names) * wide <= columns else width
+        # the end of a name tells it from others
+        short = [head[1 - width :] for head in heads]
         shown = [f"{what}, GB/s (median {typical}):"]
         shown.append(" " * lead + "".join(f"{name:>{width}}" for name in short))
     elif lead + 1 + len(names) <= columns:

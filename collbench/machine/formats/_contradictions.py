@@ -100,12 +100,10 @@ def _shared(topology: Topology) -> Iterator[str]:
         yield f"{names(shared)} share a number or a PCI address"
 
 
-def odd_lines(odd: Iterable[Element]) -> list[str]:
-    """The remark on elements of a file with values that no machine has."""
-    lines = sorted({element.line for element in odd})
+def odd_lines(odd: Iterable[tuple[Element, str]]) -> list[str]:
+    """The remark on attributes of a file that have values that no machine has."""
+    lines = dict.fromkeys((element.line, name) for element, name in odd)
     if not lines:
         return []
-    where = some_of(map(str, lines), _MOST_NAMES)
-    return [
-        f"values that no machine has, or that another line contradicts, are left out (line {where})"
-    ]
+    where = some_of((f"{name} in line {line}" for line, name in sorted(lines)), _MOST_NAMES)
+    return [f"left out, because no machine has it or another line contradicts it: {where}"]

@@ -88,7 +88,7 @@ class _HwlocReader:
         self.is_switched = False
         self.assumed = False  # the numbers of GPUs
         self.memory: list[str] = []  # NUMA nodes without CPUs of their own
-        self.odd: list[xml_tree.Element] = []  # what has a value that no machine has
+        self.odd: list[tuple[xml_tree.Element, str]] = []  # attributes that no machine has
 
     def topology(self, root: xml_tree.Element) -> Topology:
         machine = next(root.of("object"), None)
@@ -310,7 +310,7 @@ class _HwlocReader:
         """GB/s that the file gives; 0, hwloc's unknown, for what is no speed."""
         text = device.get("pci_link_speed").strip() or "0"
         if not re.fullmatch(r"\d{1,3}(\.\d{1,9})?", text):  # 32 lanes of PCIe 6: 236 GB/s
-            self.odd.append(device)
+            self.odd.append((device, "pci_link_speed"))
             return 0.0
         return float(text)
 

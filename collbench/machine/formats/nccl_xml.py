@@ -77,7 +77,7 @@ class _NcclReader:
         self.cpu_of: dict[str, str] = {}  # of GPUs
         self.nics: dict[tuple[object, ...], str] = {}  # nodes, by what one NIC has alone
         self.no_width = self.no_class = 0
-        self.odd: list[xml_tree.Element] = []  # what has a value that no machine has
+        self.odd: list[tuple[xml_tree.Element, str]] = []  # attributes that no machine has
 
     def topology(self, system: xml_tree.Element) -> Topology:
         self.devs = {_whole(net, "dev", -1) for net in _below(system, "net")}
@@ -167,14 +167,14 @@ class _NcclReader:
         text = pci.get("link_speed")
         is_number = not text.lower().lstrip("+").startswith(("-", "nan", "inf"))
         generation = rates.pcie_generation(text) if is_number else 0
-        self.odd += [pci] if text.strip() and not generation else []
+        self.odd += [(pci, "link_speed")] if text.strip() and not generation else []
         return generation
 
     def width(self, pci: xml_tree.Element) -> int:
         """The lanes of a device's link; 0 if their number is unknown or impossible."""
         width = pci.number("link_width", 0)
         if not 0 <= width <= 32:
-            self.odd.append(pci)
+            self.odd.append((pci, "link_width"))
             return 0
         self.no_width += not width and "class" in pci.attributes
         return width
@@ -230,7 +230,7 @@ class _NcclReader:
         """Note a port's impossible speed; -1 is how some drivers say that they do not know it."""
         text = net.get("speed").strip().lower()
         if text != "-1" and text.startswith(("-", "nan", "inf", "+inf")):
-            self.odd.append(net)
+            self.odd.append((net, "speed"))
 
     def link(self, parent: Node, child: str, generation: int, width: int) -> None:
         self.links.append(rates.pcie_link(parent.id, child, generation, width))
@@ -240,7 +240,7 @@ class _NcclReader:
         for c2c in gpu.of("c2c"):
             count, mbs = _whole(c2c, "count", 1), _whole(c2c, "bw", 0)
             if not 0 < count < 1000 or not 0 <= mbs < 10**9:
-                self.odd.append(c2c)
+                self.odd.append((c2c, "count or bw"))
                 count, mbs = min(max(count, 1), 999), 0
             gbs = mbs * count / 1000
             self.links.append(
@@ -305,7 +305,7 @@ class _NcclReader:
             host = by_id[id_].host
             own = list(self.listed(gpu))
             ends = {self.far(link, id_, host) for link in own}
-            self.odd += [gpu] if ends & {None, id_} else []
+            self.odd += [(gpu, "target")] if ends & {None, id_} else []
             totals = _nccl_links.totals(
                 own,
                 lambda link, id_=id_, host=host: self.far(link, id_, host),  # type: ignore[misc]
@@ -320,7 +320,7 @@ class _NcclReader:
         self.add_bundles(counts, listed, by_id)
         elements = dict(self.gpus)
         self.odd += [
-            elements[a]
+            (elements[a], "count")
             for (a, b), count in counts.items()
             if b in elements and counts.get((b, a)) != count
         ]
@@ -335,7 +335,7 @@ class _NcclReader:
         for element in gpu.of("nvlink", "xgmi"):
             count = element.number("count", 1)
             if not 0 < count < 1000:
-                self.odd.append(element)
+                self.odd.append((element, "count"))
                 continue
             yield Listed(
                 target="".join(element.get("target").lower().split()),
