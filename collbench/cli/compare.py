@@ -30,8 +30,10 @@ from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
 from collbench.core.record import ACROSS, Record
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
+from collbench.core.text import counted
 
 if TYPE_CHECKING:
+    from collbench.compare.changes import Changes
     from collbench.compare.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
@@ -265,8 +267,8 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     records, again = together(one.records)
     if again:
         say(
-            f"{one.name}: {again} rows measure what a row before them does: their repeats are"
-            " taken together",
+            f"{one.name}: {counted(again, 'row')} of what a row before measures: repeats are taken"
+            " together",
             err=True,
         )
     return [replace(one, records=records)]
@@ -311,12 +313,17 @@ def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
 def _hold(loaded: "ResultFile", options: Options) -> int:
     """Compare one file with a reference; returns the exit code."""
     from collbench.compare.baselines import beside, reference
+    from collbench.compare.changes import compare_beside
+    from collbench.core.limits import BEHIND_SHARE
 
-    across, is_forced = options["across"], options["force"]
+    across, is_forced, limit = options["across"], options["force"], options["fail_below"]
     name = "" if options["against"] == _NEAREST else options["against"]
     base = reference(name, loaded.records, across=across, is_forced=is_forced)
     held = beside(loaded, base, across=across, is_forced=is_forced)
-    return _compare(held.new, [held.base], options, remarks=held.remarks)
+    same = limit / 100 if limit else 1 / BEHIND_SHARE - 1
+    changes = compare_beside(held.new.frame, held.base.frame, same, across)
+    changes = replace(changes, remarks=(*changes.remarks, *held.remarks))
+    return _report(changes, held.new, [held.base], options)
 
 
 def _derive(rows: Sequence["Record"], options: Options) -> None:
@@ -347,31 +354,32 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     return 0
 
 
-def _compare(
-    new: "ResultFile", bases: Sequence["ResultFile"], options: Options, remarks: Sequence[str] = ()
-) -> int:
-    """The new file against the runs of its base, or a reference; returns the exit code. remarks: on
-    the reference.
-    """
+def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
+    """The new file against the runs of its base; returns the exit code."""
     from collbench.compare.changes import compare
-    from collbench.compare.comparison import assessment_of, json_of
-    from collbench.compare.draw_results import plot
-    from collbench.compare.gate import gate_of
-    from collbench.compare.tables.changes import lines
-    from collbench.core.limits import BEHIND_SHARE, SAME
+    from collbench.core.limits import SAME
 
     limit = options["fail_below"]
-    is_reference = options["against"] is not None
-    same = 1 / BEHIND_SHARE - 1 if is_reference else SAME
     changes = compare(
         new.frame,
         *[base.frame for base in bases],
         is_forced=options["force"],
         across=options["across"],
-        same=limit / 100 if limit else same,
-        is_reference=is_reference,
+        same=limit / 100 if limit else SAME,
     )
-    changes = replace(changes, remarks=(*changes.remarks, *remarks))
+    return _report(changes, new, bases, options)
+
+
+def _report(
+    changes: "Changes", new: "ResultFile", bases: Sequence["ResultFile"], options: Options
+) -> int:
+    """Show and write what changed, and what the gate says of it; returns the exit code."""
+    from collbench.compare.comparison import assessment_of, json_of
+    from collbench.compare.draw_results import plot
+    from collbench.compare.gate import gate_of
+    from collbench.compare.tables.changes import lines
+
+    limit = options["fail_below"]
     out = talk_beside(options, "json")
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.compare.load import ResultFile, load
+from collbench.compare.merge import together
 from collbench.compare.rate_curves import (
     ACROSS_CURVES,
     CurveKey,
@@ -27,8 +28,10 @@ from collbench.core import catalog
 from collbench.core.errors import UsageError, unknown
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.record import KEY, NOT_TRUE, Record
-from collbench.core.rows import median_of
-from collbench.core.text import texts_of
+from collbench.core.rows import times_of
+from collbench.core.text import some_of, texts_of
+from collbench.core.units import format_size
+from collbench.core.verdict import middle_time
 from collbench.machine.gpu_kinds import GpuKind, kinds_of
 
 _PUBLISHED = "-published"
@@ -142,21 +145,22 @@ def beside(
             f"with --against these may differ: {', '.join(ACROSS_CURVES)}",
         )
     left_out = _left_out(across, is_forced=is_forced)
-    ours, theirs = (rate_curves(one.records, left_out) for one in (mine, against))
+    ours, theirs = (rate_curves(together(one.records)[0], left_out) for one in (mine, against))
     pairs: list[tuple[Record, Record]] = []
     alone: list[CurveKey] = []
-    outside = 0
+    outside: set[int] = set()
     for key, curve in ours.items():
         same = _same(key, theirs)
         points = [] if same is None else list(_points(curve, theirs[same], across))
-        outside += len(curve.rates) - len(points) if points else 0
+        outside |= {*curve.rates} - {row.size_bytes for row, _ in points} if points else set()
         alone += [] if points else [key]
         pairs += points
     wrong_rows = [row for row in mine.records if row.status in (*NOT_TRUE, "error")]
     pairs += [(row, replace(row, status="ok", wrong=None, reason="")) for row in wrong_rows]
     remarks = [f"the base is of {_origin(against)}", *_nvls(mine, against), *_apart(alone, theirs)]
     if outside:
-        remarks.append(f"{outside} points are at sizes that the reference does not reach")
+        sizes = some_of(map(format_size, sorted(outside)), 3)
+        remarks.append(f"the reference does not reach {sizes}")
     return Beside(
         replace(mine, records=[row for row, _ in pairs]),
         replace(against, records=[row for _, row in pairs]),
@@ -196,15 +200,14 @@ def _points(
         if (known := rates_at(theirs.rates, size)) is not None:
             row, other = ours.rows[size], theirs.rows.get(size, next(iter(theirs.rows.values())))
             nearest = max(known[0], min(known[1], rate))
-            time_us = median_of(row) * rate.busbw_gbs / nearest.busbw_gbs
+            time_us = middle_time(times_of(row)) * rate.busbw_gbs / nearest.busbw_gbs
             same = replace(other, **{name: getattr(row, name) for name in kept}, notes=row.notes)
             yield row, _timed(same, time_us, nearest)
 
 
 def _timed(row: Record, time_us: float, rate: MeasuredRate) -> Record:
     """The row with another time, and repeats that spread as those of a rate do."""
-    middle = sorted(rate.times_us)[len(rate.times_us) // 2]
-    repeats = tuple(time_us * time / middle for time in rate.times_us)
+    repeats = tuple(time_us * time / middle_time(rate.times_us) for time in rate.times_us)
     return replace(row, time_us=time_us, repeat_times_us=repeats)
 
 

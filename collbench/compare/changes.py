@@ -17,16 +17,18 @@ docs/results/comparisons.md). Changes under MINOR are called same even where the
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.compare.groups import Change, changes_of_groups, groups_of, verdicts_of
-from collbench.compare.join import apart, differences, join, match_mode
+from collbench.compare.join import Joined, apart, differences, join, match_mode
 from collbench.compare.losses import Loss
-from collbench.compare.noise import Noise, Side, row_noise
-from collbench.compare.priors import machine_kinds, prior
+from collbench.compare.noise import Noise, row_noise
+from collbench.compare.priors import Prior, machine_kinds, prior
 from collbench.core.errors import UsageError
 from collbench.core.limits import (
     BETWEEN_RUNS,
@@ -41,6 +43,12 @@ from collbench.core.rows import Workload
 from collbench.core.text import texts_of
 from collbench.core.verdict import Array, Verdict, are_sure, beyond_chance, deviate
 
+_ROUNDING = 1e-9  # of a logarithm
+_DAYS = (
+    "the runs of the base are of one day and the new file is of another: what days differ by comes"
+    " from the prior"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
@@ -48,9 +56,9 @@ class Changes:
     verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
     `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
-    median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
-    many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
-    is_reference: neighbouring sizes of a curve are judged together, and no row alone.
+    median of all changes; least_row: from which ratio on a typical row alone is called, NaN where
+    none is. runs: how many the new side and the base have. Rows with is_noise are noise on a side,
+    and no evidence.
     """
 
     rows: pd.DataFrame
@@ -64,12 +72,16 @@ class Changes:
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
-    is_reference: bool = False
     remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have a verdict."""
         return int((self.rows["verdict"] == verdict).sum())
+
+    @property
+    def is_by_curves(self) -> bool:
+        """Whether neighbouring sizes of a curve were judged together, and no row alone."""
+        return math.isnan(self.least_row)
 
     @property
     def called(self) -> tuple[Change, ...]:
@@ -101,132 +113,148 @@ def compare(
     is_forced: bool = False,
     across: Collection[str] = (),
     same: float = SAME,
-    is_reference: bool = False,
 ) -> Changes:
     """Join a sweep with the runs of its base (the columns of record.COLUMNS), and judge every row
     and every group. is_forced: unlike machines too. across: columns that may differ
-    (record.ACROSS). same: from which change on it matters, as a share. is_reference: the base has
-    the points of another machine (baselines.beside): machines of a kind differ within `same`, so
-    better and worse are surely beyond it.
+    (record.ACROSS). same: from which change on it matters, as a share.
 
     Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
     two seconds.
     """
     base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
-    why = () if is_reference else unlike(new, base)
+    why = unlike(new, base)
     if why and not is_forced:
         raise UsageError("; ".join(why), "compare sweeps of like machines, or give --force")
-    joined = join(new, bases, across, way="knobs" if is_reference else None)
-    rows = joined.compared
-    remarks = (*joined.remarks, *why)
-    around = differences(new, base, rows, across)
-    if not len(rows):
-        empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
-        return Changes(
-            rows=empty,
-            not_compared=joined.counts,
-            losses=joined.losses,
-            differences=around,
-            same=same,
-            remarks=(*remarks, *(() if is_reference else apart(new, base, across))),
-        )
+    joined, around = join(new, bases, across), partial(differences, new, base, across=across)
+    if not len(joined.compared):
+        reasons = (*why, *apart(new, base, across))
+        return outcome(joined, None, around(joined.compared), same, reasons)
     is_far = _are_of_two_days(new, base)
-    judged = judge(
-        rows,
-        joined.new,
-        joined.base,
-        same,
-        is_noise=(rows["_noise"] | rows["_noise_base"]).to_numpy(dtype=np.bool_),
-        is_alike=not why and not across and match_mode(new, base) == "knobs",
-        is_far=is_far,
-        is_reference=is_reference,
-    )
-    noise = judged.noise
-    if is_far and joined.base.runs.shape[1] > 1:
-        remarks = (*remarks, _DAYS)
-    rows = rows.drop(columns=["_times", "_times_base", "_noise", "_noise_base", "side"])
-    rows = rows.assign(
-        ratio=np.exp(noise.change),
-        low=np.exp(noise.change - judged.half),
-        high=np.exp(noise.change + judged.half),
-        verdict=judged.verdicts,
-        is_noise=judged.is_noise,
-    )
-    return Changes(
-        rows=rows,
-        groups=judged.groups,
+    is_alike = not why and not across and match_mode(new, base) == "knobs"
+    days = [_DAYS] * (is_far and joined.base.runs.shape[1] > 1)
+    judged = judge_runs(joined, math.log1p(same), is_alike=is_alike, is_far=is_far)
+    return outcome(joined, judged, around(joined.compared), same, (*why, *days))
+
+
+def compare_beside(
+    new: pd.DataFrame, base: pd.DataFrame, same: float, across: Collection[str] = ()
+) -> Changes:
+    """The same of a base that has the points of another machine (baselines.beside): machines of a
+    kind differ within `same`, so better and worse are surely beyond it.
+    """
+    joined = join(new, [base], across, way="knobs")
+    around = differences(new, base, joined.compared, across)
+    if not len(joined.compared):
+        return outcome(joined, None, around, same)
+    is_far = _are_of_two_days(new, base)
+    judged = judge_curves(joined, math.log1p(same), is_far=is_far)
+    return outcome(joined, judged, around, same)
+
+
+class Judged(NamedTuple):
+    """What is sure of rows and groups. least_row: see Changes."""
+
+    noise: Noise
+    is_noise: NDArray[np.bool_]
+    is_sure: NDArray[np.bool_]
+    groups: Sequence[Change]
+    least_row: float = math.nan
+
+
+def outcome(
+    joined: Joined,
+    judged: Judged | None,
+    around: tuple[tuple[str, str, str], ...],
+    same: float,
+    remarks: Sequence[str] = (),
+) -> Changes:
+    """The outcome; judged: None without rows."""
+    known = Changes(
+        rows=joined.compared.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False),
         not_compared=joined.counts,
         losses=joined.losses,
         differences=around,
         same=same,
+        remarks=(*joined.remarks, *remarks),
+    )
+    if judged is None:
+        return known
+    noise, is_noise, is_sure, groups, least_row = judged
+    rows = joined.compared.drop(columns=["_times", "_times_base", "_noise", "_noise_base", "side"])
+    is_itself = _are_the_same_rows(rows, noise.change)
+    half, is_noise = np.where(is_itself, 0.0, noise.half_interval()), is_noise & ~is_itself
+    seen_half = np.where(is_noise, math.inf, half)
+    return replace(
+        known,
+        rows=rows.assign(
+            ratio=np.exp(noise.change),
+            low=np.exp(noise.change - half),
+            high=np.exp(noise.change + half),
+            verdict=verdicts_of(noise.change, seen_half, is_sure & ~is_noise, math.log1p(same)),
+            is_noise=is_noise,
+        ),
+        groups=tuple(groups),
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
         shift=float(np.median(noise.change)),
-        least_row=math.nan
-        if is_reference
-        else math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
+        least_row=least_row,
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
-        is_reference=is_reference,
-        remarks=remarks,
     )
 
 
-_DAYS = (
-    "the runs of the base are of one day and the new file is of another: what days differ by comes"
-    " from the prior"
-)
+def _are_the_same_rows(rows: pd.DataFrame, change: Array) -> NDArray[np.bool_]:
+    """Which rows were compared with themselves."""
+    names = ["run", "timestamp", "versions"]
+    new, base = (rows[[f"{name}{end}" for name in names]].to_numpy() for end in ("", "_base"))
+    is_equal: NDArray[np.bool_] = (new == base).all(axis=1) & (np.abs(change) < _ROUNDING)
+    return is_equal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """Verdicts of rows and groups. half: of each row's interval, as a logarithm."""
+def judge_runs(joined: Joined, within: float, *, is_alike: bool, is_far: bool) -> Judged:
+    """Runs of one machine: see row_noise. within: the logarithm up to which a change is none."""
+    rows = joined.compared
+    noise = _noise(joined, _prior(rows), is_alike=is_alike, is_far=is_far)
+    is_noise = _are_noise(rows, noise)
+    groups = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, noise, within)
+    is_sure = _sure_rows(noise, groups)
+    least = float(np.median(noise.least_change(FALSE_ROWS / len(rows))))
+    return Judged(noise, is_noise, is_sure, groups, math.exp(least))
 
-    noise: Noise
-    is_noise: NDArray[np.bool_]
-    half: Array
-    verdicts: Sequence[Verdict]
-    groups: tuple[Change, ...]
 
-
-def judge(
-    rows: pd.DataFrame,
-    new: Side,
-    base: Side,
-    same: float,
-    *,
-    is_noise: NDArray[np.bool_],
-    is_alike: bool,
-    is_far: bool,
-    is_reference: bool = False,
-) -> Judged:
-    """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
-    that were measured in noise. Where runs of like rows differ by as much as repeats of a noisy row
-    do, that is noise, too; and where most rows are, the others are quiet by chance alone.
+def judge_curves(joined: Joined, within: float, *, is_far: bool) -> Judged:
+    """A machine and another one of its kind, of another day: neighbouring sizes of a curve are
+    judged together, by what they are beyond `within`.
     """
+    rows, known = joined.compared, _prior(joined.compared)
+    known = replace(known, row=np.maximum(known.row, BETWEEN_RUNS / math.sqrt(TAIL_FREEDOM)))
+    noise = _noise(joined, known, is_alike=False, is_far=is_far)
+    # the shared deviations of two runs of one machine are none of two machines
+    noise = replace(noise, assumed=np.zeros(len(rows), dtype=np.bool_))
+    is_noise, asked = _are_noise(rows, noise), _beyond(noise, within)
+    groups = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
+    is_sure = _sure_in_curves(rows, asked)
+    return Judged(noise, is_noise, is_sure, [_from_none(one, within) for one in groups])
+
+
+def _prior(rows: pd.DataFrame) -> Prior:
+    return prior(machine_kinds(rows), rows["size_bytes"].to_numpy(dtype=np.float64))
+
+
+def _noise(joined: Joined, known: Prior, *, is_alike: bool, is_far: bool) -> Noise:
+    rows = joined.compared
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends, ops = (rows[name].to_numpy(dtype=object).astype(str) for name in ("backend", "op"))
-    known = prior(machine_kinds(rows), sizes)
-    if is_reference:  # another machine, and another day
-        is_alike = False
-        known = replace(known, row=np.maximum(known.row, BETWEEN_RUNS / math.sqrt(TAIL_FREEDOM)))
-    noise = row_noise(new, base, sizes, backends, ops, known, is_alike=is_alike, is_far=is_far)
-    is_noise = is_noise | (noise.spread > NOISY_SCALE)
-    if is_noise.mean() > MOSTLY:
-        is_noise = np.ones(len(rows), dtype=np.bool_)
-    within = math.log1p(same)
-    if is_reference:  # the shared deviations of two runs of one machine are none of two machines
-        noise = replace(noise, assumed=np.zeros(len(rows), dtype=np.bool_))
-    asked = _beyond(noise, within) if is_reference else noise
-    changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
-    half = noise.half_interval()
-    if is_reference:
-        is_sure = _sure_in_curves(rows, asked)
-        changes = tuple(_from_none(one, within) for one in changes)
-    else:
-        is_sure = _sure_rows(noise, changes, half)
-    is_sure &= ~is_noise
-    verdicts = verdicts_of(noise.change, np.where(is_noise, math.inf, half), is_sure, within)
-    return Judged(noise=noise, is_noise=is_noise, half=half, verdicts=verdicts, groups=changes)
+    sides = joined.new, joined.base
+    return row_noise(*sides, sizes, backends, ops, known, is_alike=is_alike, is_far=is_far)
+
+
+def _are_noise(rows: pd.DataFrame, noise: Noise) -> NDArray[np.bool_]:
+    """Which rows are no evidence: those that were measured in noise, and those whose like rows
+    differ by as much; where most rows are, the others are quiet by chance alone.
+    """
+    is_named = (rows["_noise"] | rows["_noise_base"]).to_numpy(dtype=np.bool_)
+    is_noise: NDArray[np.bool_] = is_named | (noise.spread > NOISY_SCALE)
+    return is_noise if is_noise.mean() <= MOSTLY else np.ones(len(rows), dtype=np.bool_)
 
 
 def _beyond(noise: Noise, within: float) -> Noise:
@@ -260,11 +288,11 @@ def _sure_in_curves(rows: pd.DataFrame, noise: Noise) -> NDArray[np.bool_]:
     return sure
 
 
-def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:
+def _sure_rows(noise: Noise, groups: Sequence[Change]) -> NDArray[np.bool_]:
     """Which rows are sure among all, or, where a group of theirs changed, sure by themselves in the
     same direction and nearer to its change than to none.
     """
-    sure = are_sure(noise.chance_of(noise.change), FALSE_ROWS)
+    sure, half = are_sure(noise.chance_of(noise.change), FALSE_ROWS), noise.half_interval()
     for group in groups:
         if group.verdict in ("better", "worse"):
             sign, here = 1 if group.verdict == "worse" else -1, group.places

@@ -106,7 +106,7 @@ def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
             f"{counted(int(is_noise.sum()), 'row')} of noise (other processes had the machine, or"
             " repeats or runs disagree): measure again on a quiet machine"
         )
-    if changes.is_reference:
+    if changes.is_by_curves:
         return (
             "neighbouring sizes of a curve are judged together: measure more of them, or more often"
             " (--repeats), on a quiet machine"

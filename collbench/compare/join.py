@@ -25,6 +25,7 @@ from collbench.core.limits import NOISY_SCALE
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
 from collbench.core.rows import DISTURBED, NOISE_NOTES, Workload
 from collbench.core.text import counted, some_of, texts_of
+from collbench.core.units import format_size
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
@@ -104,6 +105,9 @@ def join(
         )
     if way == "knobs but ranks":
         remarks.insert(0, "the numbers of ranks differ: rows match by everything else")
+    for title, own, other in (("new", *sides), ("base", *reversed(sides))):
+        if alone := sorted({*own["size_bytes"]} - {*other["size_bytes"]}):
+            remarks.append(f"only the {title} file has {some_of(map(format_size, alone), 3)}")
     sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
     both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
     # as in the new file: a merge sorts by the keys
@@ -241,8 +245,8 @@ def _one_a_key(
         return frame, []
     left = len(frame) - len(kept)
     return kept, [
-        f"{title}: {left} rows measure what other rows of the file do, and are taken as more runs"
-        " or repeats of it; a point is right if all its rows of the last sweep are"
+        f"{title}: {counted(left, 'row')} of what other rows of the file measure, taken as more"
+        " runs or repeats of it; a point is right if all its rows of the last sweep are"
     ]
 
 
@@ -421,10 +425,15 @@ def differences(
 
 
 def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
-    """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
+    """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO;
+    what follows a source describes it.
+    """
     versions: dict[str, set[str]] = {}
     for text in frame["versions"].unique():
-        for item in filter(None, (part.strip() for part in text.split(";"))):
+        libraries, _, source = text.partition("; source ")
+        if source:
+            versions.setdefault("source", set()).add(source.partition(";")[0])
+        for item in filter(None, (part.strip() for part in libraries.split(";"))):
             library, _, environment = item.partition(" with ")
             name, _, version = library.partition(" ")
             versions.setdefault(name, set()).add(version or "yes")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from collbench.core.peers import is_peer
 from collbench.core.record import NOT_TRUE
+from collbench.core.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,13 +47,17 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
     failed = int(new.isin([*NOT_TRUE, "error"]).sum())
     timeless = int(((new == "ok") & was_right & ~both["_times"].astype(bool)).sum())
     found: tuple[tuple[LossKind, int, str], ...] = (
-        ("missing", len(gone), "rows of the base are missing"),
-        ("missing", timeless, "rows that were right in the base have no time"),
-        ("waived", waived, "rows that were right in the base are waived"),
-        ("unchecked", len(unchecked), "rows were not checked"),
-        ("failed", failed, "rows are wrong or failed"),
+        ("missing", len(gone), "of the base, missing"),
+        ("missing", timeless, "right in the base, without a time"),
+        ("waived", waived, "right in the base, waived"),
+        ("unchecked", len(unchecked), "not checked"),
+        ("failed", failed, "wrong or failed"),
     )
-    kinds = [Loss(kind=kind, text=f"{count} {what}") for kind, count, what in found if count]
+    kinds = [
+        Loss(kind=kind, text=f"{counted(count, 'row')} {what}")
+        for kind, count, what in found
+        if count
+    ]
     return (
         *kinds,
         *(Loss(kind="peers", text=f"{name}, which the base has, is gone") for name in peers),

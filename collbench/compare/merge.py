@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from collbench.core.record import LAUNCH_TIMES, NOT_TRUE, Record
 from collbench.core.rows import is_timed, times_of
-from collbench.core.verdict import middle
+from collbench.core.verdict import middle_time
 
 Runs: TypeAlias = tuple[tuple[float, ...], ...]  # the repeats of each run
 LAUNCHES = (*LAUNCH_TIMES, "histogram")
@@ -53,8 +53,8 @@ def of_all_runs(rows: Sequence[Timed]) -> Timed:
         return last
     clean = [row for row in timed if not row.is_noise]
     runs = tuple(chain.from_iterable(row.runs for row in clean or timed))
-    time = middle([middle(list(map(math.log, run))) for run in runs])
-    return last._replace(runs=runs, time_us=math.exp(time), is_noise=not clean)
+    time_us = middle_time(list(map(middle_time, runs)))
+    return last._replace(runs=runs, time_us=time_us, is_noise=not clean)
 
 
 def of_one_file(rows: Sequence[Timed]) -> Timed:
@@ -69,8 +69,7 @@ def of_one_file(rows: Sequence[Timed]) -> Timed:
     for one in map(of_all_runs, of_run.values()):
         if len(one.runs) > 1:
             times = tuple(chain.from_iterable(one.runs))
-            middle_us = math.exp(middle(list(map(math.log, times))))
-            one = one._replace(runs=(times,), time_us=middle_us)
+            one = one._replace(runs=(times,), time_us=middle_time(times))
         runs.append(one)
     runs.sort(key=attrgetter("place"))
     wrong = {one.sweep: one for one in reversed(runs) if one.status in NOT_TRUE}

@@ -98,6 +98,11 @@ def middle(values: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def middle_time(times: Sequence[float]) -> float:
+    """The median of times as comparisons take it: of two in the middle, the geometric mean."""
+    return math.exp(middle(list(map(math.log, times))))
+
+
 def middle_of(values: Array) -> float:
     """The median of an array without NaN, in a fifth of the time of numpy's.
 

@@ -17,7 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.compare.changes import Judged, judge
+from collbench.compare.changes import Changes, judge_runs, outcome
+from collbench.compare.gate import gate_of
+from collbench.compare.join import Joined
 from collbench.compare.noise import Side
 from collbench.core.limits import SAME
 from collbench.core.record import COLUMNS, FLOATS, INTEGERS
@@ -174,32 +176,28 @@ class Draw:
     runs differ by chance.
     """
 
-    judged: Judged
+    changes: Changes
     planted: Array
     net: Array
 
     @property
     def has_called_row(self) -> bool:
         """Whether any row is called better or worse."""
-        return not {"better", "worse"}.isdisjoint(self.judged.verdicts)
+        return not {"better", "worse"}.isdisjoint(self.changes.rows["verdict"])
 
     @property
     def is_gated(self) -> bool:
         """Whether the gate would fail."""
-        noise, judged = self.judged.noise, self.judged
-        is_worse = np.array([verdict == "worse" for verdict in judged.verdicts])
-        return bool((is_worse & (noise.change > math.log1p(GATE / 100))).any()) or any(
-            group.verdict == "worse" and group.ratio > 1 + GATE / 100 for group in judged.groups
-        )
+        return gate_of(self.changes, GATE).verdict == "worse"
 
     @property
     def has_found(self) -> bool:
         """Whether all rows that are slower, or a group of such rows, are called worse."""
         is_planted = self.planted > 0
-        is_worse = np.array([verdict == "worse" for verdict in self.judged.verdicts])
+        is_worse = (self.changes.rows["verdict"] == "worse").to_numpy()
         return bool(is_worse[is_planted].all()) or any(
             group.verdict == "worse" and is_planted[group.places].mean() >= 0.8
-            for group in self.judged.groups
+            for group in self.changes.groups
         )
 
     @property
@@ -207,7 +205,7 @@ class Draw:
         """How many rows that are 10 % slower, and have not become faster by chance, are called the
         same.
         """
-        verdicts = np.array(self.judged.verdicts)
+        verdicts = self.changes.rows["verdict"].to_numpy()
         return int((verdicts[(self.planted > 0.09) & (self.net > 0.06)] == "same").sum())
 
 
@@ -219,10 +217,14 @@ def draw(seed: int, spread: Spread, bases: int, repeats: int, plant: Plant) -> D
     base = MACHINE.side(random, off, repeats, WITHIN)
     net = spread(random, len(rows)) + planted
     new = MACHINE.side(random, [net], repeats, WITHIN)
-    judged = judge(
-        rows, new, base, SAME, is_noise=np.zeros(len(rows), np.bool_), is_alike=True, is_far=False
+    columns = dict.fromkeys(("_times", "_times_base", "timestamp_base", "versions_base"), "")
+    compared = rows.assign(
+        **columns, side="both", _noise=False, _noise_base=False, run="new", run_base="base"
     )
-    return Draw(judged=judged, planted=planted, net=net - np.median(off, axis=0))
+    joined = Joined(compared=compared, new=new, base=base, counts={}, losses=(), remarks=())
+    judged = judge_runs(joined, math.log1p(SAME), is_alike=True, is_far=False)
+    changes = outcome(joined, judged, (), SAME)
+    return Draw(changes=changes, planted=planted, net=net - np.median(off, axis=0))
 
 
 def print_nulls(draws: int) -> None:

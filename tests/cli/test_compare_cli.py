@@ -119,7 +119,7 @@ def test_what_a_file_repeats_is_taken_together(
     told = capsys.readouterr()
     assert run(["compare", str(double)]) == 0
     again = capsys.readouterr()
-    assert "40 rows measure what a row before them does" in again.err
+    assert "40 rows of what a row before measures" in again.err
     tables = [
         [line.split()[:3] for line in found.out.split("Best of each size")[1].splitlines()[4:]]
         for found in (told, again)
@@ -203,7 +203,7 @@ def test_what_the_new_file_lacks_is_said(
     half = written(tmp_path, [LINES[0], *OK[:300]])
     gate = ["compare", str(half), str(SWEEP), "--fail-below", "5%"]
     assert run(gate) == 1
-    assert f"{len(OK) - 300} rows of the base are missing: --allow" in capsys.readouterr().err
+    assert f"{len(OK) - 300} rows of the base, missing: --allow" in capsys.readouterr().err
     assert run([*gate, "--allow", "missing"]) == 0
 
 
@@ -235,7 +235,7 @@ def test_rows_of_another_group_are_compared_when_asked(
         write(records(*rows, row((5.0, 5.1), algo="star", group="local")), files[-1])
     local, mpi = map(str, files)
     assert run(["compare", local, mpi]) == 0
-    assert "1 rows compared" in capsys.readouterr().out
+    assert "1 row compared" in capsys.readouterr().out
     assert run(["compare", local, mpi, "--across", "Group"]) == 0
     out = capsys.readouterr().out
     assert "3 rows compared" in out

@@ -43,10 +43,12 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
             ).all(), name
 
 
-def test_a_file_is_normal_against_itself() -> None:
-    frame = shipped(H200)
+@pytest.mark.parametrize("name", ["h200x4", "hosts-published"])
+def test_a_file_is_normal_against_itself(name: str) -> None:
+    """Also one most rows of which are noise: a row is itself, whatever its repeats are."""
+    frame = shipped(catalog.results()[name])
     found = against_reference(frame, frame)
-    assert set(found.rows["op"]) >= {"allreduce", "allgather", "alltoall"}
+    assert {"allreduce", "alltoall"} <= set(found.rows["op"])
     assert set(found.rows["verdict"]) == {"same"}
     assert np.allclose(found.rows["ratio"], 1.0)
     assert found.differences == () and len(found.remarks) == 1
@@ -129,7 +131,7 @@ def test_sizes_beyond_the_reference_are_counted() -> None:
     frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
     found = against_reference(frame, frame[frame["size_bytes"].between(1024, 1 << 20)])
     assert len(found.rows) == 5
-    assert "8 points are at sizes that the reference does not reach" in found.remarks
+    assert "the reference does not reach 8, 64, 512 and 5 more" in found.remarks
 
 
 def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,7 +360,7 @@ def test_wrong_rows_fail_beside_a_reference(
     file = published(tmp_path, "a100x8-published", status=["wrong", *["ok"] * (len(frame) - 1)])
     assert run(["compare", str(file), "--against"]) == 0
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1
-    assert "1 rows are wrong or failed" in capsys.readouterr().err
+    assert "1 row wrong or failed" in capsys.readouterr().err
 
 
 def test_a_floor_is_the_slowest_published_machine_of_the_kind() -> None:

@@ -228,7 +228,7 @@ def test_rows_that_are_not_compared_are_counted() -> None:
         ("failed", "3"),
     ]
     text = " ".join(" ".join(lines(found, ("new", "base"))).split())
-    assert "lost: 3 rows are wrong or failed" in text
+    assert "lost: 3 rows wrong or failed" in text
     assert "looked at 41 rows" in text
     assert "1 wrong in new" in text
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.compare.baselines import beside
-from collbench.compare.changes import Changes, compare
+from collbench.compare.changes import Changes, compare_beside
 from collbench.compare.load import ResultFile
 from collbench.core import record
 from collbench.core.collectives import collective
@@ -123,6 +123,5 @@ def against_reference(mine: pd.DataFrame, theirs: pd.DataFrame, **options: Any) 
         for one, name in ((mine, "mine"), (theirs, "theirs"))
     ]
     held = beside(sides[0], sides[1], **options)
-    same = 1 / BEHIND_SHARE - 1
-    changes = compare(held.new.frame, held.base.frame, same=same, is_reference=True)
+    changes = compare_beside(held.new.frame, held.base.frame, 1 / BEHIND_SHARE - 1)
     return replace(changes, remarks=(*changes.remarks, *held.remarks))

@@ -66,7 +66,7 @@ def summary_lines(
         texts.append("nothing to compare: no row of both files measured the same thing")
         return paragraphs([*texts, *_losses(changes), *_remarks(changes)], columns)
     counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
-    texts.append(f"{len(rows)} rows compared: {counts}")
+    texts.append(f"{counted(len(rows), 'row')} compared: {counts}")
     texts += filter(None, [_certain(changes)])
     knobs = varying(rows)
     called: list[tuple[str, str]] = [(one.verdict, _group(one)) for one in changes.called]
@@ -180,7 +180,7 @@ def _losses(changes: Changes) -> list[str]:
 def _precision(changes: Changes) -> str:
     """How fine the comparison sees, and from where it knows how far runs differ."""
     new, base = changes.runs
-    if changes.is_reference:
+    if changes.is_by_curves:
         source = "as seen on machines of this kind"
     elif new == base == 1:
         source = "as seen on machines of this kind (--base A B C estimates it)"
@@ -189,7 +189,7 @@ def _precision(changes: Changes) -> str:
     spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
     alone = (
         "neighbouring sizes of a curve are judged together"
-        if changes.is_reference
+        if changes.is_by_curves
         else f"a row alone is called only from {percent(changes.least_row)} on, because a few rows"
         " differ far more by chance"
     )
@@ -205,7 +205,8 @@ def seen_line(changes: Changes) -> str:
     left = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
     bands = sum(one.sizes != "" for one in changes.groups)
     return (
-        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} groups, {bands} bands;"
+        f"looked at {counted(len(changes.rows), 'row')},"
+        f" {counted(len(changes.groups) - bands, 'group')}, {counted(bands, 'band')};"
         f" left out: {left or 'nothing'}"
     )
 
@@ -237,7 +238,7 @@ def _table(
     most = None if show_all else ROWS_OF_A_VERDICT
     parts = [(verdict, part[:most]) for verdict, part in parts if len(part)]
     if not parts:
-        return ["", f"{len(rows)} rows: --all"] if len(rows) else []
+        return ["", f"{counted(len(rows), 'row')}: --all"] if len(rows) else []
     # then the algorithm shows the backend, a library's name its own choice
     has_backend = bool(rows.groupby("algo")["backend"].nunique().gt(1).any())
     if not has_backend:

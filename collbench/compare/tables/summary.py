@@ -43,7 +43,7 @@ from collbench.core.rows import (
     titles,
 )
 from collbench.core.sparkline import sparkline
-from collbench.core.text import GAP, paragraphs, share_text, table, titled, wrapped
+from collbench.core.text import GAP, counted, paragraphs, share_text, table, titled, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
 from collbench.core.verdict import Interval, Verdict, bounds
 
@@ -117,7 +117,8 @@ def counts(rows: Sequence[Record]) -> str:
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
     devices = devices_of(rows)
-    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
+    number, statuses = counted(len(rows), "row"), ", ".join(known) or "none"
+    return f"{number}: {statuses}" + (f"; {devices}" if devices else "")
 
 
 def devices_of(rows: Sequence[Record]) -> str:
