@@ -176,7 +176,7 @@ class _CompareCommand(StrictCommand):
     type=OutputFile(PAGE),
     help=(
         "Write one page about one file or two, for example to page.html: how far NCCL's best and"
-        " the ceiling are, what changed, curves to filter, the machine's saved runs; - is stdout."
+        " the ceiling are, what changed, curves to filter; - is stdout."
     ),
 )
 @color_option("Colours by verdict")
@@ -343,12 +343,11 @@ def _derive(rows: Sequence["Record"], options: Options) -> None:
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
     from collbench.compare.page import page
-    from collbench.compare.show_history import history_of
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
     loaded = _loaded(files)
-    text = page(*loaded, is_forced=is_forced, known=history_of(loaded[0]))
+    text = page(*loaded, is_forced=is_forced)
     write_document(text, target, "--html")
     remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0

@@ -105,7 +105,7 @@ def join(
         )
     if way == "knobs but ranks":
         remarks.insert(0, "the numbers of ranks differ: rows match by everything else")
-    for title, own, other in (("new", *sides), ("base", *reversed(sides))):
+    for title, (own, other) in (("new", sides), ("base", sides[::-1])):
         if alone := sorted({*own["size_bytes"]} - {*other["size_bytes"]}):
             remarks.append(f"only the {title} file has {some_of(map(format_size, alone), 3)}")
     sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))

@@ -118,15 +118,15 @@ BLAME_SURE: Final = 0.9  # of the pairs of launches with and without a cause
 BLAME_SKEW_S: Final = 3e-4  # ranks that are all well leave a barrier, and write their input, within
 BLAME_UNLIKE: Final = 1.5  # times the median of its like, above which a link or a rank is slow
 
-# A file, a check and a history as a whole.
+# A file, and a node's checks, as a whole.
 MOSTLY: Final = 0.5  # of its rows are noise: the report says so first
 LEAST_JUDGED: Final = 0.5  # of the lines of a check: with fewer, most of it was not seen
-HISTORY_RUNS: Final = 4  # that make a history
+HISTORY_RUNS: Final = 4  # checks that make a history
 OWN_CHECKS: Final = 20  # of a node, the newest, whose median its numbers are held against
 LEAST_PEERS: Final = 3  # nodes of one kind whose median says what is normal: of two one may be slow
 FAR: Final = 3.0  # scales from which on a value of a history costs no more
-PENALTY: Final = 18.0  # of a change: two outliers, so that three runs alike are one and two none
-LEAST_SEGMENT: Final = 3  # runs of one level
+PENALTY: Final = 18.0  # of a change: two outliers, so that three checks alike are one and two none
+LEAST_SEGMENT: Final = 3  # checks of one level
 LEAST_SCALE: Final = 0.005  # of noise: clocks and graphs repeat no better between runs
 
 # Other processes. Below it are monitors, kernel threads and errors of the counters; one process

@@ -12,6 +12,7 @@ of a false answer (Holm 1979). How often the answers are right is in docs/result
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -20,11 +21,16 @@ from numpy.typing import NDArray
 
 from collbench.core.limits import (
     FALSE_CLAIM,
+    FAR,
     LEAST_DEVIATE,
     LEAST_GAIN,
+    LEAST_SCALE,
+    LEAST_SEGMENT,
+    MAD_TO_SD,
     NEIGHBOUR_FREEDOM,
     NOISY_SCALE,
     OUTLIER_MOVES,
+    PENALTY,
     SINGLE_Z,
     SURE_Z,
 )
@@ -386,3 +392,55 @@ def beyond_chance(curves: Sequence[Sequence[float]]) -> list[list[bool]]:
         [mark and one >= LEAST_DEVIATE for one, mark in zip(curve, marks, strict=True)]
         for curve, marks in zip(curves, sure, strict=True)
     ]
+
+
+def noise_scale(series: Array) -> float:
+    """The scale of noise of logarithms, by how neighbours that are no NaN differ."""
+    steps = np.abs(np.diff(series[~np.isnan(series)]))
+    return max(MAD_TO_SD * float(np.median(steps)) / math.sqrt(2), LEAST_SCALE)
+
+
+def segments(values: Sequence[float], scale: float) -> tuple[list[int], list[float]]:
+    """Where a series of logarithms takes another level and stays there, and the level of each
+    segment: its median. Changes below LEAST_GAIN are none.
+
+    By optimal partitioning with the biweight cost (P. Fearnhead and G. Rigaill, "Changepoint
+    Detection in the Presence of Outliers", JASA 114, 2019): a segment costs the sum of
+    min(z^2, FAR^2), z the distance from its median in scales of noise; each change costs PENALTY.
+    So one or two values that are off are no change; three alike are.
+
+    >>> segments([0.0, 0.01, 0.0, 0.01, 0.5, 0.51, 0.5], 0.01)
+    ([4], [0.005, 0.5])
+    >>> segments([0.0, 0.01, 0.0, 0.9, 0.0, 0.01, 0.0], 0.01)
+    ([], [0.0])
+    """
+    data = np.asarray(values, dtype=np.float64)
+    count = len(data)
+    if _cost(data, scale) <= PENALTY:  # which no change can save
+        return [], [float(np.median(data))]
+    least = [0.0] + [math.inf] * count
+    began = [0] * (count + 1)
+    for end in range(LEAST_SEGMENT, count + 1):
+        for start in range(end - LEAST_SEGMENT + 1):
+            if least[start] < math.inf:
+                cost = least[start] + _cost(data[start:end], scale) + (PENALTY if start else 0.0)
+                if cost < least[end]:
+                    least[end], began[end] = cost, start
+    starts, end = [], count
+    while end:
+        end = began[end]
+        starts.append(end)
+    bounds = [*reversed(starts), count]
+    changes, levels = [], [float(np.median(data[: bounds[1]]))]
+    for start, end in pairwise(bounds[1:]):
+        level = float(np.median(data[start:end]))
+        if abs(level - levels[-1]) >= math.log(LEAST_GAIN):
+            changes.append(start)
+            levels.append(level)
+    return changes, levels
+
+
+def _cost(part: Array, scale: float) -> float:
+    """The biweight cost of a segment."""
+    far = (part - np.median(part)) / scale
+    return float(np.minimum(far * far, FAR * FAR).sum())

@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from collbench.cli import run
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.compare.page.histograms import WIDTH
-from collbench.compare.runs import RunFacts
-from collbench.compare.show_history import history_of
 from collbench.core import catalog
 from collbench.core.distribution import parse_histogram
 from collbench.core.peers import PEERS
@@ -368,35 +365,6 @@ def test_long_data_is_packed_and_the_same(monkeypatch: pytest.MonkeyPatch, h200:
     [packed] = re.findall(r'id="data" data-packed="deflate">([^<]*)<', text)
     assert json.loads(zlib.decompress(base64.b64decode(packed))) == plain
     assert len(text) < len(h200) - 50_000
-
-
-@pytest.mark.exhaustive
-def test_the_runs_of_the_machine_are_a_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    given = (EXAMPLES / "first-run.csv").read_text()
-    slower = (EXAMPLES / "slower-run.csv").read_text()
-    for number, text in enumerate([given] * 4 + [slower] * 3):
-        folder = tmp_path / "collbench" / "runs" / f"{number}"
-        folder.mkdir(parents=True)
-        (folder / "rows.csv").write_text(text)
-        facts = RunFacts(
-            command="",
-            started=f"2026-01-{number + 1:02}T00:00:00",
-            title="",
-            points=56,
-            exit_code=0,
-        )
-        (folder / "run.json").write_text(json.dumps(asdict(facts)))
-    known = history_of(load(EXAMPLES / "slower-run.csv"))
-    assert known is not None
-    assert known.names == tuple(f"@{number}" for number in range(7))
-    assert [event[:3] for event in known.events] == [(4, 6, 0)]
-    text = page(load(EXAMPLES / "slower-run.csv"), known=known)
-    assert "6 changed for good" in text
-    assert text.count('<svg class="runs"') == 6
-    assert history_of(load(H200)) is None  # none has its points
 
 
 def test_no_line_has_the_colour_of_a_judgement() -> None:

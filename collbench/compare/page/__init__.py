@@ -8,7 +8,6 @@ data as JSON without any character that could end its element.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collbench import __version__
 from collbench.compare.best import Summary, configurations, summarise
@@ -20,29 +19,17 @@ from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
 from collbench.compare.page.histograms import single_launches
-from collbench.compare.page.history import over_runs
 from collbench.compare.tables.summary import counts
 from collbench.core.text import texts_of
 from collbench.core.web.html import element, section
 from collbench.core.web.parts import document, part, style
 from collbench.core.web.svg import clean
 
-if TYPE_CHECKING:
-    from collbench.compare.history import History
-
 _NO_POINT: Opening = {"axis": "", "curve": -1, "size": 0}
 
 
-def page(
-    loaded: ResultFile,
-    base: "ResultFile | None" = None,
-    *,
-    is_forced: bool = False,
-    known: "History | None" = None,
-) -> str:
-    """The page of one file, or of one and its base. known: the history of its machine. Raises
-    UsageError as compare does.
-    """
+def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
+    """The page of one file, or of one and its base. Raises UsageError as compare does."""
     frame, summary = loaded.frame, summarise(loaded.records)
     places = _places(summary)
     answered = answers(summary, places)
@@ -67,7 +54,6 @@ def page(
         answered.text,
         tables.doubts(summary),
         rows,
-        over_runs(known),
         tables.glance(summary),
         tables.best_of_sizes(summary),
         single_launches(summary),

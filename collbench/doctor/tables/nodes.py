@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collbench.compare.history import noise_scale, segments
 from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
 from collbench.core.text import table
-from collbench.core.verdict import Array
+from collbench.core.verdict import Array, noise_scale, segments
 from collbench.doctor.check_verdict import SEVERITY, Verdict
 from collbench.doctor.saved_checks import SavedCheck
 
