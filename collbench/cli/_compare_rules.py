@@ -30,10 +30,16 @@ COMPARE_RULES = (
         hint="name the new file, then all runs of its base behind --base",
     ),
     Rule(
-        options=("html", "plot"),
+        options=("html",),
         when=lambda options: len(options["bases"]) > 1,
-        message="a drawing shows one base",
+        message="a page shows one base",
         hint="give one file with --base",
+    ),
+    Rule(
+        options=("plot",),
+        when=lambda options: not _is_one_file(options),
+        message="a picture shows one file",
+        hint="--html shows what changed",
     ),
     Rule(
         options=_OF_TWO_FILES[1:],
@@ -85,12 +91,6 @@ COMPARE_RULES = (
         when=_has_no_base,
         message="there is no base to compare with",
         hint="give a second file, or --against",
-    ),
-    Rule(
-        options=("across",),
-        when=lambda options: options["plot"] is not None,
-        message="--plot draws what has the same knobs in both files",
-        hint="give one of them",
     ),
     Rule(
         options=_OF_ONE_FILE,

@@ -166,7 +166,7 @@ class _CompareCommand(StrictCommand):
     metavar="FILE",
     type=OutputFile("collbench"),
     help=(
-        "Draw one file or two for a slide: one collective, or six at most; for example to"
+        "Draw one file for a slide: one collective, or six at most; for example to"
         " results.svg (.png or .svg)."
     ),
 )
@@ -213,7 +213,7 @@ def command(context: click.Context, /, **_: object) -> int:
         options["plot"] = Path(options["plot"])
     files = [Path(file) for file in (*options["files"], *options["bases"])]
     if options["plot"] is not None:
-        check_plot(options["plot"], files)
+        check_plot(options["plot"])
     with cyclic_gc_disabled():
         return _answer(files, options)
 
@@ -296,7 +296,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
         for line in expected_lines(loaded.records, loaded.network_gbits):
             say("\n" + "\n".join(wrapped(line, width(out))))
     if target is not None:
-        plot(target, [loaded])
+        plot(target, loaded)
     return code
 
 
@@ -374,7 +374,6 @@ def _report(
 ) -> int:
     """Show and write what changed, and what the gate says of it; returns the exit code."""
     from collbench.compare.comparison import assessment_of, json_of
-    from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
 
@@ -405,6 +404,4 @@ def _report(
         say(on_screen(reason, sys.stderr), err=True)
     if not len(changes.rows):
         return CHANGED_CODE
-    if options["plot"] is not None:
-        plot(options["plot"], [new, *bases])
     return 0 if gate is None else gate.exit_code

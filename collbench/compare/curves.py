@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, configurations, summarise
-from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
@@ -20,8 +19,6 @@ from collbench.core.rows import (
     KNOB_NAMES,
     SIZES,
     Workload,
-    by_workload,
-    distinguishing_knobs,
     fastest,
     is_own_choice,
     label,
@@ -87,57 +84,10 @@ class Curve:
     knobs: tuple[tuple[str, str], ...] = ()
     is_own_choice: bool = False
 
-    @property
-    def sizes(self) -> set[int]:
-        return {point.bytes for point in self.points}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePair:
-    """The same configuration, or both envelopes, in two files. The groups may differ in what one of
-    the files does not record.
-    """
-
-    new: Curve
-    base: Curve
-
 
 def curves(rows: Sequence[Record]) -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
     return curves_of(summarise(rows))
-
-
-def pairs(new: Sequence[Record], base: Sequence[Record]) -> tuple[CurvePair, ...]:
-    """What two files both measured, in the order of the new one: of each group the two envelopes,
-    then every configuration that both have.
-    """
-    from collbench.compare.join import is_reduction, match_mode, names_to_match
-
-    frames = frame_of(new), frame_of(base)
-    matched = names_to_match(*frames, match_mode(*frames))
-    names = [name for name in matched if name in Workload._fields]
-    summaries = [summarise(rows) for rows in (new, base)]
-    # of both, so that a configuration has one name
-    knobs = distinguishing_knobs(by_workload([*new, *base]))
-    sides = [curves_of(replace(one, knobs=knobs)) for one in summaries]
-
-    def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
-        what = curve.group.workload
-        problem = tuple(
-            "" if name == "redop" and not is_reduction(what.op) else getattr(what, name)
-            for name in names
-        )
-        return problem if is_envelope else (*problem, curve.backend, curve.name)
-
-    pairs_of: dict[CurveGroup, list[CurvePair]] = {}
-    for is_envelope in (True, False):
-        ours, theirs = (envelope(side) if is_envelope else side for side in sides)
-        known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
-        for curve in ours:
-            other = known.get(key(curve, is_envelope=is_envelope))
-            if other is not None and curve.sizes & other.sizes:
-                pairs_of.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
-    return tuple(pair for group in pairs_of.values() for pair in group)
 
 
 def curves_of(summary: Summary) -> tuple[Curve, ...]:

@@ -316,7 +316,7 @@ def test_an_option_that_is_gone_says_what_replaced_it(
         (("base.csv", "--env"), "--env: for one file only"),
         (("--html", "page.html", "--env"), "--env: --html stands alone"),
         (("--plot", "x.svg", "--env"), "--env: --plot draws the answers"),
-        (("base.csv", "--plot", "x.svg", "--across", "group"), "--across: --plot draws"),
+        (("base.csv", "--plot", "x.svg"), "--plot: a picture shows one file"),
     ],
 )
 def test_compare_refuses_what_has_no_effect(

@@ -1,6 +1,4 @@
-"""Results as curves, envelopes, heat maps and pairs of two files, on frames whose answers are
-worked out by hand.
-"""
+"""Results as curves and envelopes, on frames whose answers are worked out by hand."""
 
 import math
 from collections.abc import Iterator
@@ -8,16 +6,8 @@ from itertools import product
 
 import pytest
 
-from collbench.compare.curves import Curve, automatic, curves, envelope, pairs
-from collbench.compare.plots.lines import (
-    MOST_CHANGED,
-    MOST_COLORED,
-    PlotLine,
-    kinds,
-    lines,
-    ratios,
-    shown,
-)
+from collbench.compare.curves import Curve, automatic, curves, envelope
+from collbench.compare.plots.lines import MOST_COLORED, PlotLine, kinds, lines
 from collbench.core.sparkline import BLOCKS, sparkline
 from tests.support.frames import records, row
 
@@ -140,46 +130,6 @@ def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
     assert [line for line in drawn if line.role == "other"] == [
         PlotLine(curve=drawn[0].curve, role="other")
     ]
-
-
-def test_pairs_are_the_envelopes_and_what_both_files_have() -> None:
-    new, base = records(*sweep(1.5)), records(*list(sweep())[2:], row((1.0,), algo="star"))
-    found = pairs(new, base)
-    assert [(pair.new.name, pair.base.name) for pair in found] == [
-        ("best of ours", "best of ours")
-    ] + [
-        (name, name)
-        for name in ("ring simple ch 2", "tree simple ch 1", "tree simple ch 2", "nccl")
-    ]
-    [(size, ratio, low, high), _] = ratios(found[1])
-    assert (size, ratio, low, high) == pytest.approx((1024, 1.5, 1.5 / 1.1, 1.5 * 1.1))
-    assert [ratio for _, ratio, _, _ in ratios(found[4])] == [1.0, 1.0]
-    assert [pair.new.name for pair in shown(found)] == [
-        "best of ours",
-        "ring simple ch 2",
-        "tree simple ch 1",
-        "tree simple ch 2",
-        "nccl",
-    ]
-
-
-def test_of_many_pairs_those_that_changed_most_are_shown() -> None:
-    times = {channels: 10.0 + (channels == 7) for channels in range(1, 10)}
-    new = records(*[row((time, time), channels=channels) for channels, time in times.items()])
-    base = records(*[row((10.0, 10.0), channels=channels) for channels in times])
-    found = shown(pairs(new, base))
-    assert [pair.new.name for pair in found] == ["best of ours", "ring simple ch 7"]
-    assert len(found) <= 1 + MOST_CHANGED
-
-
-def test_another_tools_rows_pair_by_the_problem() -> None:
-    theirs = records(row((10.0, 10.0), backend="nccl", run="", dtype="float32", hosts=0))
-    found = pairs(records(row((5.0, 5.0)), row((6.0, 6.0), algo="tree")), theirs)
-    assert [(pair.new.name, pair.base.name) for pair in found] == [("best of ours", "best of nccl")]
-
-
-def test_files_without_a_common_problem_have_no_pair() -> None:
-    assert pairs(records(row((5.0,))), records(row((5.0,), op="broadcast"))) == ()
 
 
 def test_a_sparkline_has_a_mark_a_value() -> None:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -22,21 +22,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from collbench.compare.curves import Curve, CurveGroup, CurvePair
-from collbench.compare.plots.lines import (
-    Kind,
-    PlotLine,
-    kinds,
-    lines,
-    ratios,
-    rivals,
-    shown,
-    values,
-)
+from collbench.compare.curves import Curve, CurveGroup
+from collbench.compare.plots.lines import Kind, PlotLine, kinds, lines, rivals, values
 from collbench.compare.tables.summary import peer_name
 from collbench.core.text import counted
 from collbench.core.units import format_size
-from collbench.core.web.colors import FAMILIES, JUDGEMENTS, OTHER
+from collbench.core.web.colors import FAMILIES, OTHER
 
 MOST_GROUPS = 6
 _WIDTH, _HEIGHT, _DPI = 16.0, 9.0, 100  # inches; 1600 x 900 pixels
@@ -56,7 +47,6 @@ _TITLES: Mapping[Kind, str] = {
     "time": "time, us",
 }
 _ONE: Mapping[Kind, float] = {"peer": 1.0, "wire": 100.0}  # where a line is drawn across
-Plotted = TypeVar("Plotted")
 # Any: the arguments and settings of matplotlib have many types.
 LineStyle: TypeAlias = dict[str, Any]
 _STYLE: dict[Any, Any] = {
@@ -74,7 +64,7 @@ _STYLE: dict[Any, Any] = {
 
 def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
     """The picture of one file, as png or svg. The same curves give the same bytes."""
-    groups = _grouped(curves, lambda curve: curve.group)
+    groups = _grouped(curves)
     if len(groups) > 1:
         [kind] = kinds(curves)[:1]
         panels = [
@@ -84,13 +74,6 @@ def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
     [(group, here)] = groups.items()
     panels = [("", partial(_one_group, here=here, kind=kind)) for kind in kinds(here)[:2]]
     return _picture(panels, heading, ending, are_alike=False, title=group.title)
-
-
-def draw_pairs(pairs: Sequence[CurvePair], heading: str, ending: str) -> bytes:
-    """The picture of two files, new and base: the ratio of their times."""
-    groups = _grouped(pairs, lambda pair: pair.new.group)
-    panels = [(group.title, partial(_ratios, here=here)) for group, here in groups.items()]
-    return _picture(panels, heading, ending, are_alike=True)
 
 
 def _picture(
@@ -162,11 +145,11 @@ def _bytes(figure: Figure, ending: str) -> bytes:
     return out.getvalue()
 
 
-def _grouped(items: Sequence[Plotted], group_of: Any) -> dict[CurveGroup, list[Plotted]]:
-    """The items of each group, of as many groups as a picture shows."""
-    groups: dict[CurveGroup, list[Plotted]] = {}
-    for item in items:
-        groups.setdefault(group_of(item), []).append(item)
+def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
+    """The curves of each group, of as many groups as a picture shows."""
+    groups: dict[CurveGroup, list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault(curve.group, []).append(curve)
     return dict(list(groups.items())[:MOST_GROUPS])
 
 
@@ -369,53 +352,3 @@ def _legend(figure: Figure, entries: Mapping[str, Line2D]) -> None:
         labelspacing=0.35,
         fontsize=15 if len(entries) <= 12 else 13,
     )
-
-
-def _pair_style(pair: CurvePair, used: dict[tuple[str, str], int]) -> LineStyle:
-    is_envelope = not pair.new.knobs
-    if is_envelope:
-        return {"color": _INK, "linewidth": 3.0, "alpha": 0.55}
-    style = _style(PlotLine(curve=pair.new, role="one"), used)
-    return {**style, "linestyle": "--"} if pair.new.is_peer else style
-
-
-def _drawable(pair: CurvePair) -> list[tuple[int, float, float, float]]:
-    """The ratios of a pair at sizes that a logarithmic axis has."""
-    return [one for one in ratios(pair) if one[0] > 0]
-
-
-def _ratios(axes: Axes, here: Sequence[CurvePair], entries: dict[str, Line2D]) -> None:
-    """The ratios of the times of all pairs, those that changed most in colour."""
-    picked = shown(here)
-    used: dict[tuple[str, str], int] = {}
-    axes.set_ylabel("time, new / base")
-    axes.axhline(1, color=_INK, linewidth=1.0)
-    others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
-    for pair in others:
-        known = _drawable(pair)
-        axes.plot(
-            [one[0] for one in known], [one[1] for one in known], color="#CCCCCC", linewidth=0.8
-        )
-    for pair in picked:
-        style, known = _pair_style(pair, used), _drawable(pair)
-        sizes = [one[0] for one in known]
-        axes.plot(sizes, [one[1] for one in known], **style)
-        low, high = [one[2] for one in known], [one[3] for one in known]
-        axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=3.5)
-        _add(entries, " | ".join(dict.fromkeys((pair.new.name, pair.base.name))), style)
-    _add_others(entries, len(others))
-    _finish(axes, [pair.new for pair in here], "time", entries)
-    bottom, top = axes.get_ylim()
-    axes.axhspan(1, top, color=JUDGEMENTS["worse"].light, alpha=0.06, linewidth=0)
-    axes.axhspan(bottom, 1, color=JUDGEMENTS["better"].light, alpha=0.06, linewidth=0)
-    axes.set_ylim(bottom, top)
-    for height, name, judgement in ((0.97, "slower", "worse"), (0.03, "faster", "better")):
-        axes.text(
-            0.99,
-            height,
-            name,
-            transform=axes.transAxes,
-            ha="right",
-            va="top" if height > 0.5 else "bottom",
-            color=JUDGEMENTS[judgement].light,  # type: ignore[index]
-        )

@@ -3,16 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
-from collbench.compare.curves import Curve, CurvePair, CurvePoint, automatic, envelope
-from collbench.core.limits import LEAST_GAIN
+from collbench.compare.curves import Curve, automatic, envelope
 
 # Configurations; more are hard to tell apart, and few hues are distinct to every reader.
 MOST_COLORED = 6
 MOST_PEERS = 3
-MOST_CHANGED = 3  # configurations beside the envelopes of two files
 # The speed over a library's best, the percent of the ceiling, bandwidths, the time.
 Kind = Literal["peer", "wire", "busbw", "algbw", "time"]
 Role = Literal["other", "best", "one", "peer", "auto"]
@@ -95,38 +92,3 @@ def values(
         if point.bytes > 0 and value > 0:
             found.append((point.bytes, value, low, high))
     return found
-
-
-def ratios(pair: CurvePair) -> list[tuple[int, float, float, float]]:
-    """(bytes, ratio, low, high) of the times, new over base; bounds are NaN without repeats."""
-    base = {point.bytes: point for point in pair.base.points}
-    return [
-        (point.bytes, *_ratio(point, base[point.bytes]))
-        for point in pair.new.points
-        if point.bytes in base
-    ]
-
-
-def _ratio(new: CurvePoint, base: CurvePoint) -> tuple[float, float, float]:
-    return (
-        new.time_us / base.time_us,
-        new.time_low_us / base.time_high_us,
-        new.time_high_us / base.time_low_us,
-    )
-
-
-def shown(pairs: Sequence[CurvePair]) -> list[CurvePair]:
-    """The pairs that are drawn in colour: the envelopes, libraries, and what changed most."""
-    rest = [pair for pair in pairs[1:] if not pair.new.is_peer]
-    peers = [pair for pair in pairs[1:] if pair.new.is_peer and pair.new.name == pair.new.backend][
-        :MOST_PEERS
-    ]
-    if len(rest) <= MOST_CHANGED:
-        return [*([pairs[0]] if len(rest) != 1 else []), *rest, *peers]
-    changed = sorted(rest, key=lambda pair: -_change(pair))[:MOST_CHANGED]
-    return [pairs[0], *[pair for pair in changed if _change(pair) >= math.log(LEAST_GAIN)], *peers]
-
-
-def _change(pair: CurvePair) -> float:
-    """How far the middle of a pair's ratios lies from no change."""
-    return abs(math.log(median(ratio for _, ratio, _, _ in ratios(pair))))
