@@ -28,7 +28,6 @@ class Version:
 
     name: str
     ops: tuple[str, ...]
-    is_equal: bool = False  # algbw is busbw
     check: str = "error"
     has_all_columns: bool = False
 
@@ -47,7 +46,6 @@ class Version:
 
 FIRST = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 VERSIONS = (
-    Version(name="2.4", ops=FIRST, is_equal=True),
     Version(name="2.8", ops=(*FIRST, "alltoall")),
     Version(name="2.11", ops=(*FIRST, "alltoall", "gather", "scatter", "sendrecv")),
     Version(name="2.13", ops=tuple(PROGRAMS), check="#wrong", has_all_columns=True),
@@ -105,8 +103,6 @@ def output(
 def _part(version: Version, op: str, n: int, size: int, time_us: float, place: int) -> list[str]:
     algbw = size / time_us / 1e3
     busbw = algbw * factor(op, n)
-    if version.is_equal and op in BLOCKS:
-        algbw = busbw
     if time_us > 10000:
         time = f"{time_us:7.0f}"
     else:

@@ -124,8 +124,13 @@ def rows_of(
         if op is None or not run.rows:
             continue
         reading = _reading(run, op, name)
-        for text, places in (*reading.remarks, *_ranks_remarks(run, reading.ranks)):
+        for text, places in _ranks_remarks(run, reading.ranks):
             remarks.add(text, *places)
+        if reading.misfits:
+            lines = (line for line, _ in sorted(reading.misfits))
+            remarks.add(
+                "{count} times left out whose rates are not those of size and time ({at})", *lines
+            )
         table = ForeignTable(first=run.first, last=run.last, conditions=_conditions(run))
         rows += [
             (table, place, record)

@@ -1,14 +1,12 @@
 """What the columns of a table of nccl-tests mean, proved by the numbers themselves.
 
 Each row prints a size and a time, and two rates that follow from them: algbw = S / t and busbw =
-algbw x factor. So the rates show an old convention of the rates, the number of ranks, and digits
-that were lost. Convention of nccl-tests: before June 2020 algbw of all_gather and reduce_scatter is
-what busbw is.
+algbw x factor. So the rates show the number of ranks, and digits that were lost.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +18,6 @@ MOST_RANKS = 1 << 20
 _SLACK = 0.005
 # of one rate by the other, which have the same time
 _RATIO_SLACKS = (0.0, 0.001, 0.005)
-_ONCE_EQUAL = ("allgather", "reducescatter")  # whose algbw was busbw
 # algbw, busbw, half a unit of their last digit
 Rates: TypeAlias = tuple[float, float, float]
 
@@ -65,9 +62,8 @@ class ProofReading:
     whose rates are not those of their size and time.
     """
 
-    ranks: int = 0
-    misfits: frozenset[tuple[int, str]] = frozenset()
-    remarks: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    ranks: int
+    misfits: frozenset[tuple[int, str]]
 
 
 def half_unit(text: str) -> float:
@@ -90,54 +86,29 @@ def reading_of(
     no reading fits.
     """
     telling = [row for row in rows if row.is_telling]
-    ranks = _ranks_if_once_equal(op, telling, claimed or counted)
-    was_equal = ranks > 0
-    if not was_equal and not _are_fitted(telling, 1.0):
+    misfits = [row for row in telling if not _fits(row)]
+    if 2 * len(misfits) > len(telling):
         raise _unreadable(telling[0], f"{name}, line {place}")
-    expected = (ranks - 1) / ranks if was_equal else 1.0
-    misfits = [row for row in telling if not _fits(row, expected)]
-    if not was_equal:
-        strange = {id(row) for row in misfits}
-        fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
-        ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
-        if not is_possible:
-            ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
-            odd = [row for row in fitting if ranks_of(op, [row.rates], ranks) != (ranks, True)]
-            if not ranks or 2 * len(odd) >= len(fitting):
-                raise _impossible(
-                    op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}"
-                )
-            misfits += odd
+    strange = {id(row) for row in misfits}
+    fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
+    ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
+    if not is_possible:
+        ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
+        odd = [row for row in fitting if ranks_of(op, [row.rates], ranks) != (ranks, True)]
+        if not ranks or 2 * len(odd) >= len(fitting):
+            raise _impossible(op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}")
+        misfits += odd
     return ProofReading(
-        ranks=ranks,
-        misfits=frozenset((row.line, row.placement) for row in misfits),
-        remarks=tuple(_remarks(misfits, place, was_equal=was_equal)),
+        ranks=ranks, misfits=frozenset((row.line, row.placement) for row in misfits)
     )
-
-
-def _remarks(
-    misfits: Sequence[Printed], place: int, *, was_equal: bool
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Texts for Remarks, each with its places."""
-    if was_equal:
-        yield (
-            "algbw is printed as busbw, as nccl-tests did before June 2020 ({at}): here algbw is"
-            " size / time",
-            (place,),
-        )
-    if misfits:
-        yield (
-            "{count} times left out whose rates are not those of size and time ({at})",
-            tuple(row.line for row in misfits),
-        )
 
 
 def _unreadable(row: Printed, place: str) -> UsageError:
     rate = row.size_bytes / (row.time * 1e3)
     return UsageError(
         f"{place}: line {row.line} prints algbw {row.algbw:g} GB/s, but {row.size_bytes} bytes in"
-        f" {row.time:g} us are {rate:.4g} GB/s, and no other convention fits",
-        "the columns are not those of nccl-tests, or the file was changed",
+        f" {row.time:g} us are {rate:.4g} GB/s",
+        "the columns are not those of nccl-tests since June 2020, or the file was changed",
     )
 
 
@@ -149,35 +120,10 @@ def _impossible(op: OpName, row: Printed, place: str) -> UsageError:
     )
 
 
-def _ranks_if_once_equal(op: OpName, rows: Sequence[Printed], known: int) -> int:
-    """The number of ranks of a table whose algbw is printed as busbw; 0 of any other."""
-    if not rows or op not in _ONCE_EQUAL or _are_fitted(rows, 1.0, slack=0.0):
-        return 0
-    ranks = _ranks_of_shares(rows, known)
-    return ranks if all(map(_has_equal_rates, rows)) else 0
-
-
-def _has_equal_rates(row: Printed) -> bool:
-    return abs(row.algbw - row.busbw) <= row.algbw_error + row.busbw_error
-
-
-def _fits(row: Printed, expected: float, slack: float = _SLACK) -> bool:
+def _fits(row: Printed) -> bool:
+    """Whether algbw is S / t."""
     low, high = row.share_of_true_algbw()
-    return low * (1 - slack) <= expected <= high * (1 + slack)
-
-
-def _are_fitted(rows: Sequence[Printed], expected: float, slack: float = _SLACK) -> bool:
-    """Whether half of the rows or more fit."""
-    return 2 * sum(_fits(row, expected, slack) for row in rows) >= len(rows)
-
-
-def _ranks_of_shares(rows: Sequence[Printed], known: int) -> int:
-    """How many ranks make algbw (n - 1) / n of S / t; 0 if none, or several do."""
-    if known > 1 and _are_fitted(rows, (known - 1) / known):
-        return known
-    bounds = [row.share_of_true_algbw() for row in rows]
-    fewest, most = _bounds_of_ranks(1.0, max(low for low, _ in bounds), min(h for _, h in bounds))
-    return fewest if fewest == most else 0
+    return low * (1 - _SLACK) <= 1.0 <= high * (1 + _SLACK)
 
 
 def ranks_of(
