@@ -1,5 +1,8 @@
 """`collbench topo`: the devices of a machine, their links, rates, and what limits them."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
@@ -84,12 +87,6 @@ _VIEW_OPTIONS = (
 _DOCUMENT_OPTIONS = (
     json_option("topo", "the topology"),
     click.option(
-        "--xml",
-        "is_xml",
-        is_flag=True,
-        help="Write the topology as NCCL's XML, for NCCL_TOPO_FILE, to stdout, and nothing else.",
-    ),
-    click.option(
         "--svg",
         metavar="FILE",
         type=OutputFile(DRAWING),
@@ -136,12 +133,15 @@ _TOPO_RULES = (
 
 
 class TopoCommand(StrictCommand):
-    """`topo`, whose --infer is gone, and with it --budget."""
+    """`topo`, whose --infer is gone, and with it --budget, and --xml."""
 
-    gone_options = dict.fromkeys(
-        ("--infer", "--budget"),
-        "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach",
-    )
+    gone_options: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("--infer", "--budget"),
+            "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach",
+        ),
+        "--xml": "NCCL itself writes its XML with NCCL_TOPO_DUMP_FILE=FILE",
+    }
 
 
 @click.command(name="topo", cls=TopoCommand)
