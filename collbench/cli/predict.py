@@ -91,11 +91,6 @@ _OPTIONS = (
         ),
     ),
     click.option(
-        "--sensitivity",
-        is_flag=True,
-        help="Show by how many percent the time changes for one percent of each constant.",
-    ),
-    click.option(
         "--all", "has_all", is_flag=True, help="Show every algorithm, not the best alone."
     ),
     click.option(
@@ -123,7 +118,13 @@ _PREDICT_RULES = (
 )
 
 
-@click.command(name="predict", cls=StrictCommand)
+class PredictCommand(StrictCommand):
+    """`predict`, whose --sensitivity is gone."""
+
+    gone_options = {"--sensitivity": "--set KEY=x1.1 shows what a change gives"}  # noqa: RUF012
+
+
+@click.command(name="predict", cls=PredictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """Predict times on hosts that are all alike, from 1 to thousands, and what limits them.
@@ -140,7 +141,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench predict --machine hgx-h100 --hosts 1,2,16,128,2048
       collbench predict --topo matrix.txt --nic 400G --links nvlink4,ib --hosts 2
       collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1M:1G
-      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb --sensitivity
+      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb
     """
     explicit = explicit_options(context)
     refuse(_PREDICT_RULES, explicit, context.params)
