@@ -84,15 +84,6 @@ _OPTIONS = (
         type=OutputFile(PAGE),
         help="Write a page that draws the timeline, for example to trace.html; - is stdout.",
     ),
-    click.option(
-        "--steps",
-        metavar="FILE",
-        type=OutputFile(PAGE),
-        help=(
-            "Write a page that plays the messages of the typical launch with the times that they"
-            " took, for example to steps.html; - is stdout."
-        ),
-    ),
     json_option("trace", "the chain and its causes"),
     setting_option(OPTIONS["timeout_s"]),
 )
@@ -108,7 +99,13 @@ _TRACE_RULES = (
 )
 
 
-@click.command(name="trace", cls=RanksCommand)
+class TraceCommand(RanksCommand):
+    """`trace`, whose --steps is gone."""
+
+    gone_options = {"--steps": "--html draws the launch, `algos --html` plays the steps"}  # noqa: RUF012
+
+
+@click.command(name="trace", cls=TraceCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.

@@ -1,13 +1,12 @@
 """A schedule in time: what every step of every rank forms and when, which messages fly between
 ranks, and what each rank has after each of them.
 
-Everything follows from a list of timed events, one for each step of each rank. `play` makes that
-list from the schedule alone: every message takes one step of the same length. Drawings and
-animations show a playback and know nothing of clocks. Pure.
+Everything follows from a list of timed events, one for each step of each rank, from the schedule
+alone: every message takes one step of the same length. Pure.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -204,17 +203,12 @@ def play(schedule: Schedule) -> Playback:
         events.append(
             StepEvent(place, step, found.value, found.hops, max(ends, default=found.hops))
         )
-    return playback(whole, events)
-
-
-def playback(schedule: Schedule, events: Sequence[StepEvent]) -> Playback:
-    """The playback of an expanded schedule whose every step has an event."""
     by_round = {
         at: list(found)
         for at, found in groupby(sorted(events), lambda event: tuple(event.place[:3]))
     }
     flights = []
-    for sent, taken in arrivals(schedule).items():
+    for sent, taken in arrivals(whole).items():
         given = [event for event in by_round[tuple(sent.at)] if sent.edge in event.step.send]
         got = [event for event in by_round[tuple(taken.at)] if taken.edge in event.step.recv]
         flights.append(
@@ -230,7 +224,7 @@ def playback(schedule: Schedule, events: Sequence[StepEvent]) -> Playback:
         )
     flights.sort(key=lambda flight: (flight.start, flight.source, flight.target, flight.port))
     return Playback(
-        schedule=schedule,
+        schedule=whole,
         events=tuple(events),
         flights=tuple(flights),
         stops=tuple(sorted({flight.end for flight in flights})),

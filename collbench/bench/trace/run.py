@@ -10,12 +10,11 @@ from collbench.bench.ranks import Ranks, ranks_of, recordings_of, topology_of_al
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.least_time import least_time
 from collbench.bench.trace.page import trace_page
-from collbench.bench.trace.played import played_trace
 from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import choice_lines, trace_json, trace_lines
 from collbench.bench.trace.traces import chain_costs, default_ranks, refuse_too_many, traced
 from collbench.core.case import Case
-from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.errors import UnavailableError
 from collbench.core.files import check_writable, write_document
 from collbench.core.group import Group
 from collbench.core.host import cpu_name
@@ -24,10 +23,8 @@ from collbench.core.options import Options, refusal
 from collbench.core.screen import remark, say, width
 from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all
-from collbench.schedules.drawings.page import page as steps_page
 
-_FILES = ("out", "html", "steps", "json")
-_MOST_PLAYED_RANKS = 16
+_FILES = ("out", "html", "json")
 
 
 def run_trace(options: Options) -> int:
@@ -68,10 +65,6 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
     if plan is None or point.waived:
         raise refusal(point.waived or "no plan", "change --op, --algo, --proto or --size")
     refuse_too_many([plan], options["launches"])
-    if options["steps"] is not None and plan.n > _MOST_PLAYED_RANKS:
-        raise UsageError(
-            f"--steps: {plan.n} ranks are too many to draw", f"at most {_MOST_PLAYED_RANKS} are"
-        )
     trace = traced(plan, case, group, options["launches"], timeout_s)
     costs = chain_costs(plan, case, group)
     found = summary(trace, costs)
@@ -79,9 +72,6 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
         write_document(chrome_trace(trace), options["out"], "--out")
     if options["html"] is not None:
         write_document(trace_page(trace, found, costs), options["html"], "--html")
-    if options["steps"] is not None:
-        played = played_trace(plan, found.launch)
-        write_document(steps_page(played, launch=trace.title), options["steps"], "--steps")
     if options["json"] is not None:
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)

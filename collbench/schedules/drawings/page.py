@@ -15,13 +15,6 @@ from collbench.schedules.drawings.step_words import StepWords
 from collbench.schedules.drawings.steps import columns_of, level
 from collbench.schedules.playback import Playback
 
-_OF_EQUAL_STEPS = "Every message takes one step of the same length here; on a machine it does not."
-_OF_A_LAUNCH = (
-    "Times are those of one traced launch, of the first slice of each message on channel 0: from"
-    " when its sender could begin until its flag was set. A message that is pulled moves later,"
-    " when its receiver reads it."
-)
-
 
 class CellEntry(TypedDict):
     """A cell of a rank. has: at the start; wants: at the end, 0 where the rank needs nothing. Both
@@ -74,19 +67,16 @@ class StepsData(TypedDict):
     updates: list[tuple[float, int, int, int, int]]
 
 
-def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "", slots: int = 4) -> str:
-    """The page. hosts: of each rank, if there are several. launch: the one whose times the messages
-    have, in words; else all take the same. slots: of a connection.
-    """
-    words = StepWords(played, hosts, is_timed=bool(launch))
+def page(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> str:
+    """The page. hosts: of each rank, if there are several. slots: of a connection."""
+    words = StepWords(played, hosts)
     schedule = played.schedule
     look, script = style() + part("steps.css"), part("steps.js")
     return document(
         "steps.html",
-        launch or f"{schedule.op} by {schedule.name} over {schedule.n} ranks",
+        f"{schedule.op} by {schedule.name} over {schedule.n} ranks",
         look,
         script,
-        clock=_OF_A_LAUNCH if launch else _OF_EQUAL_STEPS,
         lead=f"{element('p', f'Start: {words.start}', class_='lead')}\n"
         + element("p", f"Goal: {words.goal}", class_="lead"),
         key=element("p", _key(played, words), class_="hint"),

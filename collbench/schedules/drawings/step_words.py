@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from collbench.core.collectives import collective
-from collbench.core.units import format_time_us
 from collbench.schedules.playback import CellKey, Flight, Playback, StepEvent
 from collbench.schedules.verify.proof import Value
 
@@ -67,14 +66,10 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 class StepWords:
-    """Names and sentences of one playback. hosts: of each rank, if there are several. is_timed: its
-    times are microseconds that a launch took, which are told.
-    """
+    """Names and sentences of one playback. hosts: of each rank, if there are several."""
 
-    def __init__(
-        self, played: Playback, hosts: Sequence[int] = (), *, is_timed: bool = False
-    ) -> None:
-        self.played, self._hosts, self._is_timed = played, hosts, is_timed
+    def __init__(self, played: Playback, hosts: Sequence[int] = ()) -> None:
+        self.played, self._hosts = played, hosts
         self.schedule = played.schedule
         self.full = (1 << played.schedule.n) - 1
         what = collective(played.schedule.op)
@@ -182,8 +177,7 @@ class StepWords:
         if not number:
             return "Start"
         ports = sorted({flight.port for flight in self.leaving(number)})
-        until = f", until {format_time_us(self.span(number)[1])} us" if self._is_timed else ""
-        return f"Step {number} of {last}{until}{': ' if ports else ''}{', '.join(ports)}"
+        return f"Step {number} of {last}{': ' if ports else ''}{', '.join(ports)}"
 
     def leaving(self, number: int) -> list[Flight]:
         """The messages that set out in a step."""
