@@ -19,9 +19,7 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
-from collbench.compare.page.histograms import WIDTH
 from collbench.core import catalog
-from collbench.core.distribution import parse_histogram
 from collbench.core.peers import PEERS
 from collbench.core.record import Record
 from collbench.core.text import escaped
@@ -113,39 +111,6 @@ def hostile() -> list[Record]:
 @pytest.fixture(scope="module")
 def h200() -> str:
     return page(load(H200))
-
-
-def test_single_launches_are_drawn_and_named() -> None:
-    """A histogram for each size; histograms of one size have one axis."""
-    known = {"p50_us": 10.0, "p99_us": 12.0, "p999_us": 50.0, "max_us": 90.0}
-    rows = [
-        row((10.0, 11.0, 10.0), size_bytes=1024, histogram=((26, 1990), (40, 9), (51, 1)), **known),
-        row((20.0, 21.0, 20.0), size_bytes=1024, backend="nccl", histogram=((30, 2000),), **known),
-        row((20.0, 21.0, 20.0), size_bytes=2048, backend="nccl"),
-    ]
-    text = of_rows(records(*rows))
-    parsed = Parsed(text)
-    assert sum(tag == "svg" and given.get("role") == "img" for tag, given in parsed.elements) == 2
-    assert "9.51 to 10.4 us: 1990 launches" in text
-    assert "1 launch in 1,000 takes 40.0 us more than the median launch" in text
-    bars = [float(given["x"] or 0) for tag, given in parsed.elements if tag == "rect"]
-    assert bars[0] < bars[3] < bars[1] < bars[2]
-    assert not [given for tag, given in parsed.elements if tag == "rect" and "style" in given]
-    assert "Launches one by one" not in of_rows(records(rows[2]))
-
-
-@pytest.mark.parametrize(
-    "histogram", ["", "-80:1", "400:999999999999", "-80:1;400:1", "0:1", "8:1;9:1"]
-)
-def test_any_histogram_is_drawn_within_its_room(histogram: str) -> None:
-    times = {"p50_us": 5e-324, "p99_us": 1.7e308, "max_us": 1.0}
-    text = of_rows(records(row((10.0, 11.0), histogram=parse_histogram(histogram), **times)))
-    drawn = [given for tag, given in Parsed(text).elements if tag in ("rect", "line", "text")]
-    places = [float(one[name] or 0) for one in drawn for name in ("x", "x1", "x2") if name in one]
-    assert bool(drawn) == bool(histogram)
-    assert all(0 <= place <= WIDTH for place in places)
-    if histogram:
-        assert any(tag == "text" for tag, _ in Parsed(text).elements)
 
 
 def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) -> None:

@@ -18,7 +18,6 @@ from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
-from collbench.compare.page.histograms import single_launches
 from collbench.compare.tables.summary import counts
 from collbench.core.text import texts_of
 from collbench.core.web.html import element, section
@@ -56,7 +55,6 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
         rows,
         tables.glance(summary),
         tables.best_of_sizes(summary),
-        single_launches(summary),
         tables.odd(summary),
         section("origin", "Where the numbers come from", *parts),
     ]
