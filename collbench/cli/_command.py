@@ -27,13 +27,26 @@ force_option = click.option(
 )
 
 
+# options of earlier versions, by command: what replaced them
+_TOPO_INFER = "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach"
+_GONE: Mapping[tuple[str | None, str], str] = {
+    ("algos", "--msccl"): "such files are only read",
+    ("compare", "--bands"): "the summary has the speedups over a library, and where they are",
+    ("compare", "--nccl-rows"): "--tuner writes the file that NCCL's plugin reads",
+    ("doctor", "--html"): "--json FILE writes the findings",
+    ("predict", "--sensitivity"): "--set KEY=x1.1 shows what a change gives",
+    ("sweep", "--trace"): "collbench trace --out FILE writes it",
+    ("topo", "--budget"): _TOPO_INFER,
+    ("topo", "--infer"): _TOPO_INFER,
+    ("topo", "--xml"): "NCCL itself writes its XML with NCCL_TOPO_DUMP_FILE=FILE",
+    ("trace", "--steps"): "--html draws the launch, `algos --html` plays the steps",
+}
+
+
 class StrictCommand(click.Command):
-    """A command that refuses repeated options. former_names: old names of options to new ones.
-    gone_options: options of earlier versions to what replaced them.
-    """
+    """A command that refuses repeated options. former_names: old names of options to new ones."""
 
     former_names: ClassVar[Mapping[str, str]] = {}
-    gone_options: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [self._current_name(arg) for arg in args]
@@ -44,8 +57,8 @@ class StrictCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:  # of -algo click names -a
             name = error.option_name
-            if name in self.gone_options:
-                raise UsageError(f"{name} is no option any more", self.gone_options[name]) from None
+            if instead := _GONE.get((self.name, name)):
+                raise UsageError(f"{name} is no option any more", instead) from None
             written = next((arg for arg in args if arg.startswith(name)), name)
             raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:

@@ -1,9 +1,8 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -92,13 +91,7 @@ _ALGOS_RULES = (
 )
 
 
-class _AlgosCommand(StrictCommand):
-    """The command without an option that it had."""
-
-    gone_options: ClassVar[Mapping[str, str]] = {"--msccl": "such files are only read"}
-
-
-@click.command(name="algos", cls=_AlgosCommand)
+@click.command(name="algos", cls=StrictCommand)
 @click.argument("name", required=False, metavar="[ALGORITHM|FILE]")
 @click.option(
     "--op",

@@ -1,11 +1,11 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -58,11 +58,6 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
 class _CompareCommand(StrictCommand):
     """A command whose --base takes all files up to the next option."""
-
-    gone_options: ClassVar[Mapping[str, str]] = {
-        "--bands": "the summary has the speedups over a library, and where they are",
-        "--nccl-rows": "--tuner writes the file that NCCL's plugin reads",
-    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []

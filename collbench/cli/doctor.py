@@ -91,13 +91,7 @@ _DOCTOR_RULES = (
 )  # fmt: skip
 
 
-class DoctorCommand(StrictCommand):
-    """`doctor`, whose page is gone."""
-
-    gone_options = {"--html": "--json FILE writes the findings"}  # noqa: RUF012
-
-
-@click.command(name="doctor", cls=DoctorCommand)
+@click.command(name="doctor", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Find what slows communication down here, prove it, and say what to change.

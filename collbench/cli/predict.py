@@ -118,13 +118,7 @@ _PREDICT_RULES = (
 )
 
 
-class PredictCommand(StrictCommand):
-    """`predict`, whose --sensitivity is gone."""
-
-    gone_options = {"--sensitivity": "--set KEY=x1.1 shows what a change gives"}  # noqa: RUF012
-
-
-@click.command(name="predict", cls=PredictCommand)
+@click.command(name="predict", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """Predict times on hosts that are all alike, from 1 to thousands, and what limits them.

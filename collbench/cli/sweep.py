@@ -164,10 +164,9 @@ _FILE_OPTIONS = (
 
 
 class SweepCommand(StrictCommand):
-    """The command with the name that one option had before, and one that is gone."""
+    """The command with the name that one option had before."""
 
     former_names = {"--sweep": "--preset"}  # noqa: RUF012
-    gone_options = {"--trace": "collbench trace --out FILE writes it"}  # noqa: RUF012
 
 
 @click.command(name="sweep", cls=SweepCommand)

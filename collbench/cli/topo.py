@@ -1,8 +1,5 @@
 """`collbench topo`: the devices of a machine, their links, rates, and what limits them."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
@@ -132,19 +129,7 @@ _TOPO_RULES = (
 )
 
 
-class TopoCommand(StrictCommand):
-    """`topo`, whose --infer is gone, and with it --budget, and --xml."""
-
-    gone_options: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            ("--infer", "--budget"),
-            "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach",
-        ),
-        "--xml": "NCCL itself writes its XML with NCCL_TOPO_DUMP_FILE=FILE",
-    }
-
-
-@click.command(name="topo", cls=TopoCommand)
+@click.command(name="topo", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show the machine: the matrix of links, or other views of its devices, links and rates.

@@ -99,13 +99,7 @@ _TRACE_RULES = (
 )
 
 
-class TraceCommand(RanksCommand):
-    """`trace`, whose --steps is gone."""
-
-    gone_options = {"--steps": "--html draws the launch, `algos --html` plays the steps"}  # noqa: RUF012
-
-
-@click.command(name="trace", cls=TraceCommand)
+@click.command(name="trace", cls=RanksCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.

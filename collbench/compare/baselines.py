@@ -160,7 +160,7 @@ def beside(
     remarks = [f"the base is of {_origin(against)}", *_nvls(mine, against), *_apart(alone, theirs)]
     if outside:
         sizes = some_of(map(format_size, sorted(outside)), 3)
-        remarks.append(f"the reference does not reach {sizes}")
+        remarks.append(f"sizes that the reference does not reach: {sizes}")
     return Beside(
         replace(mine, records=[row for row, _ in pairs]),
         replace(against, records=[row for _, row in pairs]),

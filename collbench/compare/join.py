@@ -107,7 +107,9 @@ def join(
         remarks.insert(0, "the numbers of ranks differ: rows match by everything else")
     for title, (own, other) in (("new", sides), ("base", sides[::-1])):
         if alone := sorted({*own["size_bytes"]} - {*other["size_bytes"]}):
-            remarks.append(f"only the {title} file has {some_of(map(format_size, alone), 3)}")
+            remarks.append(
+                f"sizes of the {title} file alone: {some_of(map(format_size, alone), 3)}"
+            )
     sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
     both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
     # as in the new file: a merge sorts by the keys

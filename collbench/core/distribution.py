@@ -55,20 +55,6 @@ def histogram(times_us: Sequence[float]) -> Histogram:
     return tuple(sorted(bins.items()))
 
 
-def edge_us(bin_number: int) -> float:
-    """Where a bin begins, in microseconds.
-
-    >>> edge_us(0), edge_us(16)
-    (1.0, 4.0)
-    """
-    return float(2.0 ** (bin_number / BINS_A_DOUBLING))
-
-
-def launches_of(bins: Histogram) -> int:
-    """How many launches a histogram counts."""
-    return sum(count for _, count in bins)
-
-
 def histogram_text(bins: Histogram) -> str:
     """A histogram as a cell of the CSV file: `bin:launches`, with `;` between bins.
 

@@ -30,12 +30,10 @@ def expected_lines(rows: Sequence[Record], network_gbits: float) -> list[str]:
         is_large = row.size_bytes >= _LEAST_BYTES and row.ranks > 1
         if row.backend == "nccl" and row.status == "ok" and row.busbw_gbs and is_large:
             key = (row.op, row.ranks, row.hosts)
-            best[key] = max(best.get(key, row), row, key=_size_and_rate)
+            best[key] = max(
+                best.get(key, row), row, key=lambda one: (one.size_bytes, one.busbw_gbs or 0.0)
+            )
     return [line for row in best.values() for line in _lines(row, network_gbits)]
-
-
-def _size_and_rate(row: Record) -> tuple[int, float]:
-    return row.size_bytes, row.busbw_gbs or 0.0
 
 
 def _lines(row: Record, network_gbits: float) -> Iterator[str]:

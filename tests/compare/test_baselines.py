@@ -131,7 +131,7 @@ def test_sizes_beyond_the_reference_are_counted() -> None:
     frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
     found = against_reference(frame, frame[frame["size_bytes"].between(1024, 1 << 20)])
     assert len(found.rows) == 5
-    assert "the reference does not reach 8, 64, 512 and 5 more" in found.remarks
+    assert "sizes that the reference does not reach: 8, 64, 512 and 5 more" in found.remarks
 
 
 def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,9 @@ def log_lines(text: str, heading: re.Pattern[str]) -> list[Line]:
     """
     numbered = list(lines_of(text))
     forms = _forms(numbered, heading)
-    matched = [_matched(line, forms) for _, line in numbered]
+    matched = [
+        next((match for form in forms if (match := form.match(line))), None) for _, line in numbered
+    ]
     counters = _counters(numbered, matched, heading)
     lines = [
         _line(number, line, match, counters, heading)
@@ -130,10 +132,6 @@ def _form_of(prefix: str) -> str:
             parts.append(re.escape(token))
         last = token
     return "".join(parts)
-
-
-def _matched(line: str, forms: Sequence[re.Pattern[str]]) -> re.Match[str] | None:
-    return next((match for form in forms if (match := form.match(line))), None)
 
 
 def _counters(

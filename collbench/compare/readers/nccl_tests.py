@@ -139,13 +139,10 @@ def rows_of(
         ]
     said = remarks.texts()
     if not rows:
-        why = f": no row: {'; '.join(said)}" if said else f", {_no_row(runs[-1])}"
+        nothing = f", line {runs[-1].heading_line}: no row follows the heading"
+        why = f": no row: {'; '.join(said)}" if said else nothing
         raise UsageError(name + why, "the run failed: look at the end of the file")
     return merged(rows, name), said
-
-
-def _no_row(run: TableRun) -> str:
-    return f"line {run.heading_line}: no row follows the heading"
 
 
 def _op_of(run: TableRun, name: str) -> OpName | None:
