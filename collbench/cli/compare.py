@@ -29,7 +29,7 @@ from collbench.core.errors import UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
 from collbench.core.record import ACROSS, Record
-from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
+from collbench.core.screen import is_coloured, on_screen, remark, say, width
 from collbench.core.text import counted
 
 if TYPE_CHECKING:
@@ -274,7 +274,6 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     from collbench.compare.tables.summary import summary_lines
 
     out, target = sys.stdout, options["plot"]
-    characters = bars(out) if is_terminal(out) else ""
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
     if options["json"] is not None:
         from collbench.compare.tables.summary import best_data, devices_of
@@ -282,8 +281,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
         document = result_json(best_data(loaded.records), machine=devices_of(loaded.records))
         write_document(document, options["json"], "--json")
     if options["json"] != "-":
-        lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
-        say("\n".join(lines))
+        say("\n".join(summary_lines(loaded.records, width(out), options["show_all"])))
     if loaded.kind != "collbench" and options["json"] != "-":
         from collbench.core.text import wrapped
         from collbench.planning.expected import expected_lines

@@ -74,17 +74,6 @@ def is_coloured(color: str, stream: IO[str]) -> bool:
     return color == "always" or (color == "auto" and is_wanted)
 
 
-def bars(stream: IO[str]) -> str:
-    """Eight characters of growing height (or weight) that the stream's encoding can show."""
-    from collbench.core.sparkline import ASCII, BLOCKS
-
-    try:
-        BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS
-
-
 FIRST_S, SHORTEST_S, LONGEST_S = 2.0, 10.0, 60.0  # until the first remark, and between others
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from collbench.compare.curves import Curve, automatic, curves, envelope
 from collbench.compare.plots.lines import MOST_COLORED, PlotLine, kinds, lines
-from collbench.core.sparkline import BLOCKS, sparkline
 from tests.support.frames import records, row
 
 
@@ -130,8 +129,3 @@ def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
     assert [line for line in drawn if line.role == "other"] == [
         PlotLine(curve=drawn[0].curve, role="other")
     ]
-
-
-def test_a_sparkline_has_a_mark_a_value() -> None:
-    assert sparkline([0.1, 4.0, 8.0], BLOCKS) == "▁▅█"
-    assert sparkline([], BLOCKS) == ""

@@ -159,8 +159,8 @@ def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.compare.tables.summary")
-    module.summary_lines = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
-        f"{len(rows)} rows in {columns} columns, {show_all}{bars}"
+    module.summary_lines = lambda rows, columns, show_all: [  # type: ignore[attr-defined]
+        f"{len(rows)} rows in {columns} columns, {show_all}"
     ]
     monkeypatch.setitem(sys.modules, "collbench.compare.tables.summary", module)
     monkeypatch.setenv("COLUMNS", "90")

@@ -11,9 +11,7 @@ import pytest
 
 from collbench.cli import run
 from collbench.compare.curves import curves
-from collbench.compare.tables.summary import summary_lines
 from collbench.core import record
-from collbench.core.sparkline import ASCII, BLOCKS
 from tests.support import frames
 from tests.support.frames import records, row, write
 
@@ -178,18 +176,3 @@ def test_without_matplotlib_the_install_line_is_told(
     code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
     assert (code, out) == (3, "")
     assert "pip install 'collbench[report]'" in err
-
-
-@pytest.mark.parametrize("bars", [BLOCKS, ASCII])
-def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None:
-    given = records(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
-    [drawn] = [line for line in summary_lines(given, 80, False, bars) if line.startswith("  busbw")]
-    assert (
-        drawn == f"  busbw           {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
-    )
-
-
-def test_answers_hold_80_columns_with_the_sparkline_and_a_pipe_gets_none(capfd: Capture) -> None:
-    assert max(map(len, summary_lines(record.read(frames.H200), 80, False, BLOCKS))) <= 80
-    _, out, _ = invoke(capfd, H200)
-    assert not set(BLOCKS) & set(out)

@@ -22,7 +22,9 @@ def declarations(file: str = "types.cuh") -> dict[str, list[tuple[str, str, str]
     """
     text = re.sub(r"//.*", "", (SOURCES / file).read_text())
     found: dict[str, list[tuple[str, str, str]]] = {}
-    for name, body in re.findall(r"^struct (?:alignas\(\d+\) )?(\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
+    for name, body in re.findall(
+        r"^struct (?:alignas\(\d+\) )?(\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL
+    ):
         found[name] = []
         for line in filter(None, map(str.strip, body.split(";"))):
             kind, rest = _parts(r"(?:const )?(\w+)\s*(.*)", line)

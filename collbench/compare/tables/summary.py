@@ -42,13 +42,11 @@ from collbench.core.rows import (
     times_of,
     titles,
 )
-from collbench.core.sparkline import sparkline
 from collbench.core.text import GAP, counted, paragraphs, share_text, table, titled, wrapped
-from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
+from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.core.verdict import Interval, Verdict, bounds
 
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
-_MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _SUSPECTS_SHOWN = 5  # before "and more"
 _WORDS: dict[Verdict, str] = {
     "better": "faster",
@@ -61,14 +59,8 @@ _TITLE_WIDTH = 16
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
-def summary_lines(
-    rows: Sequence[Record], columns: int, show_all: bool, bars: str = ""
-) -> list[str]:
-    """The whole report of the rows of one file; show_all: every row, and all that looks wrong.
-
-    bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
-    not drawn.
-    """
+def summary_lines(rows: Sequence[Record], columns: int, show_all: bool) -> list[str]:
+    """The whole report of the rows of one file; show_all: every row, and all that looks wrong."""
     summary = summarise(rows)
     if not summary.best:
         return [counts(summary.rows), "No row has a time: there is nothing to compare."]
@@ -80,7 +72,7 @@ def summary_lines(
     for what, group in pairs.items():
         lines += ["", f"{named[what]}, {len(group)} pairs of GPUs", *_pair_lines(summary, group)]
     for workload in single:
-        known = facts(summary, workload, bars)
+        known = facts(summary, workload)
         lines += ["", named[workload], *titled(known.items(), _TITLE_WIDTH, columns)]
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
     told = [BEST_OF, *legend(summary, summary.every_best)]
@@ -146,7 +138,7 @@ def best_data(rows: Sequence[Record]) -> list[dict[str, object]]:
     ]
 
 
-def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str]:
+def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     """What the rows of one workload show: peak bandwidth, lowest latency, peers, crossovers,
     effects of knobs; what is not known is left out.
     """
@@ -165,9 +157,6 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str
     parts["time a message" if is_stream else "lowest latency"] = (
         f"{time_text(least)} us at {_configuration(least, summary)}"
     )
-    if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
-        rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
-        parts["busbw"] = f"{sparkline(rates, bars)}  {span_of_sizes(min(sizes), max(sizes))}"
     for peer in summary.peers:
         ratios = {
             size: best.peers[peer]
