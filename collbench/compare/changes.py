@@ -170,7 +170,7 @@ def outcome(
 ) -> Changes:
     """The outcome; judged: None without rows."""
     known = Changes(
-        rows=joined.compared.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False),
+        rows=joined.compared,
         not_compared=joined.counts,
         losses=joined.losses,
         differences=around,
@@ -178,7 +178,8 @@ def outcome(
         remarks=(*joined.remarks, *remarks),
     )
     if judged is None:
-        return known
+        empty = joined.compared.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
+        return replace(known, rows=empty)
     noise, is_noise, is_sure, groups, least_row = judged
     rows = joined.compared.drop(columns=["_times", "_times_base", "_noise", "_noise_base", "side"])
     is_itself = _are_the_same_rows(rows, noise.change)
@@ -203,11 +204,14 @@ def outcome(
 
 
 def _are_the_same_rows(rows: pd.DataFrame, change: Array) -> NDArray[np.bool_]:
-    """Which rows were compared with themselves."""
+    """Which rows were compared with themselves, as far as they say which they are: by their run,
+    or what was published by its source.
+    """
     names = ["run", "timestamp", "versions"]
     new, base = (rows[[f"{name}{end}" for name in names]].to_numpy() for end in ("", "_base"))
+    is_told = (rows["run"] != "") | rows["versions"].str.contains("; source ", regex=False)
     is_equal: NDArray[np.bool_] = (new == base).all(axis=1) & (np.abs(change) < _ROUNDING)
-    return is_equal
+    return is_equal & is_told.to_numpy(dtype=np.bool_)
 
 
 def judge_runs(joined: Joined, within: float, *, is_alike: bool, is_far: bool) -> Judged:
