@@ -9,19 +9,31 @@ interfaces, and those of one host its loopback interface if they go through sock
 library must move is not known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.machine.discovery.counters import CountedLink, Moved, Passed
 from collbench.machine.topology.model import spans
+from collbench.planning.layout import registered
 from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.selection import algorithms_of
 from collbench.planning.traffic import Pair, Sent, traffic
+from collbench.schedules.passes import pair_traffic
 
 # Of a TCP segment over IPv4: what a packet of the interface's MTU has beside data (IP 20, TCP with
 # time stamps 32), and what the interface counts of it beside data (and Ethernet 14).
 _IN_PACKET_BYTES, _HEADER_BYTES = 52, 66
+_SLOT_BYTES = 1 << 20  # large enough for whole lines
+_ALIKE = 0.02  # by which bytes of a library may differ from a schedule's that is named
+_FIRST = "ring"  # of algorithms that send as much, what libraries take most
 _OVER_SOCKETS = 0.5  # of what must be sent, that sockets carry if they carry it
 
 
@@ -224,3 +236,51 @@ def _links(moved: Moved, place: WirePlace, expected: Passed | None) -> str:
     }
     most = max(beyond.values())
     return spans(number for number, one in beyond.items() if most > 0 and one > most / 2)
+
+
+# ------------------------------------------------------------- what a library's bytes look like
+
+
+def likenesses(case: Case, ledger: Ledger) -> list[str]:
+    """What sends as much as was seen: the algorithms of ours, by the protocol, and sums in the
+    switch.
+    """
+    if not case.size_bytes:
+        return []
+    seen = [Fraction(number, case.size_bytes) for number in ledger.sent]
+    is_gpu = any(entry.place.device for entry in ledger.entries)
+    protos = PROTOCOLS.names() if is_gpu else ("simple",)  # messages of MPI carry no flags
+    alike = [name for name, shares in _shares(case, protos) if _is_alike(seen, shares)]
+    return sorted(alike, key=lambda name: not name.startswith(_FIRST))
+
+
+def _shares(case: Case, protos: Sequence[str]) -> Iterator[tuple[str, list[Fraction]]]:
+    """What each rank would send, as parts of S, by algorithm and protocol."""
+    for proto in sorted(protos, key=lambda name: name != "simple"):
+        facts = PROTOCOLS.load(proto)
+        scale = Fraction(_SLOT_BYTES, facts.payload_bytes(_SLOT_BYTES))
+        if scale == 1 and proto != "simple":
+            continue  # as simple
+        with_proto = "" if proto == "simple" else f" by {proto}"
+        for algo in algorithms_of(case.op, has_hosts=False):
+            try:
+                of_pair = pair_traffic(
+                    registered(collective(case.op).even, algo, World(n=case.ranks, root=case.root))
+                )
+            except ScheduleError:
+                continue
+            sent = [Fraction(0)] * case.ranks
+            for (source, _), share in of_pair.items():
+                sent[source] += share * scale
+            yield algo + with_proto, sent
+    if case.op == "allreduce" and case.ranks > 2:
+        in_switch = [1 + Fraction(1, case.ranks)] * case.ranks
+        yield "sums in the switch (NVLS)", in_switch
+
+
+def _is_alike(seen: list[Fraction], shares: list[Fraction]) -> bool:
+    """Whether ranks sent as much as these, each or in the mean."""
+    wanted = shares if len(seen) == len(shares) else [sum(shares, Fraction(0)) / len(shares)]
+    # a library may begin its ring, or its tree, at any rank
+    pairs = zip(sorted(seen), sorted(wanted), strict=True)
+    return all(abs(one - other) <= _ALIKE * max(other, Fraction(1, 100)) for one, other in pairs)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.tables.wire import ledger_lines
-from collbench.bench.wire import Ledger, ledger_of
+from collbench.bench.wire import Ledger, ledger_of, likenesses
 from collbench.core.case import Case
 from collbench.machine.discovery import counters
 from collbench.machine.discovery.counters import Moved, moved, read
@@ -128,15 +128,22 @@ def test_where_nothing_passes_a_link_there_is_no_table(library: FakeNvml) -> Non
     assert lines[0] == "Wire ledger: no link that is counted carried anything."
 
 
-def test_what_a_library_moved_is_told_in_units_of_its_size(library: FakeNvml) -> None:
+def test_a_library_is_likened_to_what_moves_as_much(library: FakeNvml) -> None:
     nccl = replace(CASE, backend="nccl", algo="library", proto="")
     ring = of_library(library, 1.5, 1.5, 1.5, 1.5)
     assert (ring.wire_expected, ring.wire_foreign) == (None, None)
     assert ring.wire_bytes == pytest.approx(6 * SIZE, rel=0.001)
+    assert likenesses(nccl, ring)[0] == "ring"
     text = "\n".join(ledger_lines([(nccl, ring)], 200))
-    assert "\nnccl plain at 23040K moved 1.50 S a GPU." in text
+    assert "\nnccl plain at 23040K moved 1.50 S a GPU: as much as ring" in text
     torch = replace(CASE, backend="torch", algo="oneshot", proto="")
     assert "\ntorch oneshot at" in "\n".join(ledger_lines([(torch, ring)], 200))
+    assert "tree" not in likenesses(nccl, ring)
+    assert likenesses(nccl, of_library(library, 1, 2, 1, 2)) == ["chain", "tree"]
+    assert likenesses(nccl, of_library(library, 0.9, 0.9, 0.9, 0.9)) == []
+    assert "oneshot" in likenesses(nccl, of_library(library, 3, 3, 3, 3))
+    assert likenesses(nccl, of_library(library, *[1.25] * 4)) == ["sums in the switch (NVLS)"]
+    assert "ring by ll128" in likenesses(nccl, of_library(library, *[1.6] * 4))
 
 
 def test_messages_of_one_host_pass_its_loopback_if_sockets_carry_them() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from collbench.bench.wire import Entry, Ledger
+from collbench.bench.wire import Entry, Ledger, likenesses
 from collbench.core.case import Case
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
@@ -87,8 +87,14 @@ def _texts(case: Case, ledger: Ledger, has_ops: bool) -> list[str]:
 
 
 def _moved(case: Case, ledger: Ledger, at: str) -> str:
-    """What a library moved, in units of S."""
+    """What a library moved, in units of S, and what moves as much."""
     units = sum(ledger.sent) / len(ledger.sent) / case.size_bytes
     who = "GPU" if any(entry.place.device for entry in ledger.entries) else "rank"
-    how = ": its data passed no link that is counted" if units < _OURS else ""
-    return f"{at} moved {units:.2f} S a {who}{how}."
+    alike = likenesses(case, ledger)
+    if alike:
+        how = f"as much as {', '.join(alike)}"
+    elif units < _OURS:
+        how = "its data passed no link that is counted"
+    else:
+        how = "as much as no algorithm here"
+    return f"{at} moved {units:.2f} S a {who}: {how}."
