@@ -91,6 +91,11 @@ _OPTIONS = (
         ),
     ),
     click.option(
+        "--sensitivity",
+        is_flag=True,
+        help="Show by how many percent the time changes for one percent of each constant.",
+    ),
+    click.option(
         "--all", "has_all", is_flag=True, help="Show every algorithm, not the best alone."
     ),
     click.option(
@@ -135,7 +140,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench predict --machine hgx-h100 --hosts 1,2,16,128,2048
       collbench predict --topo matrix.txt --nic 400G --links nvlink4,ib --hosts 2
       collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1M:1G
-      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb
+      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb --sensitivity
     """
     explicit = explicit_options(context)
     refuse(_PREDICT_RULES, explicit, context.params)

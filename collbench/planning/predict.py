@@ -20,7 +20,7 @@ from collbench.core.units import rate_gbs
 from collbench.planning.chooser import least, planned
 from collbench.planning.limits import Limits, edges_of
 from collbench.planning.plan import Plan
-from collbench.planning.price.cluster import Cluster
+from collbench.planning.price.cluster import CONSTANTS, Cluster
 from collbench.planning.price.errors import errors_of, own_errors, own_scope
 from collbench.planning.price.far import MOST_PLAYED, WIDE, WIDTHS, Far, most_played
 from collbench.planning.price.gpus import hops_of
@@ -29,6 +29,7 @@ from collbench.planning.price.work import work_of
 from collbench.planning.selection import algorithms_of
 
 _ITEM_BYTES = 4  # of float32
+_STEP = 0.02  # of a constant, for slopes
 LATENCY = "latency"
 
 
@@ -231,3 +232,24 @@ class Prediction:
             elif best is not None:
                 ranges.append((best.algo, size, size))
         return ranges
+
+    def elasticities(self, point: Point) -> dict[str, float]:
+        """By how many percent the time changes for one percent more of each constant, the largest
+        first.
+        """
+        slopes = {}
+        for name in CONSTANTS:
+            more, fewer = (
+                self._seconds(point, self.cluster.scaled(name, factor))
+                for factor in (1 + _STEP, 1 - _STEP)
+            )
+            slopes[name] = math.log(more / fewer) / math.log((1 + _STEP) / (1 - _STEP))
+        return dict(sorted(slopes.items(), key=lambda item: -abs(item[1])))
+
+    def _seconds(self, point: Point, cluster: Cluster) -> float:
+        """The price of a point's plan on another cluster."""
+        on = cluster.on(point.hosts)
+        if not point.is_far:
+            return on.links(point.domains).price(point.plan)
+        far = Far(on, self.op, point.algo)
+        return far.seconds(point.plan, point.domains, point.size_bytes)

@@ -44,6 +44,8 @@ COLUMNS = (
     "high_us",
     "reachable_gbs",
 )
+_MOST_SHOWN = 6  # constants of a result that are named
+_LEAST_SLOPE = 0.01
 Row = dict[str, object]
 
 
@@ -219,3 +221,25 @@ def _limit(row: Row) -> str:
         return f"{_NAMES[str(row['limit'])]} {100 * float(str(row['limit_share'])):.0f}%"
     between = f", {row['hops_between']} between" if row["hops_between"] else ""
     return f"{row['hops']} hop{'' if row['hops'] == 1 else 's'}{between}"
+
+
+def sensitivity_lines(
+    prediction: Prediction, hosts: Sequence[int], sizes: Sequence[int], columns: int
+) -> Iterable[str]:
+    """What each time depends on most: percent for one percent more of a constant."""
+    shown = []
+    for number in hosts:
+        for size in sizes:
+            best = prediction.best(number, size)
+            if best is None:
+                continue
+            slopes = [
+                f"{name} {slope:+.2f}"
+                for name, slope in prediction.elasticities(best).items()
+                if abs(slope) >= _LEAST_SLOPE
+            ]
+            shown.append(
+                [str(number), format_size(size), best.algo, "  ".join(slopes[:_MOST_SHOWN])]
+            )
+    yield "percent of the time for one percent more of a constant, the largest first"
+    yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1}, columns)

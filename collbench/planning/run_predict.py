@@ -18,7 +18,7 @@ from collbench.planning.nccl.price import OPS as NCCL_OPS
 from collbench.planning.nccl.table import NcclRow, documented, nccl_lines, nccl_rows
 from collbench.planning.predict import Prediction
 from collbench.planning.predict_machines import machine_of
-from collbench.planning.predict_table import COLUMNS, lines, rows
+from collbench.planning.predict_table import COLUMNS, lines, rows, sensitivity_lines
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.ways import unknown_links
@@ -84,7 +84,7 @@ def _priced(
     prediction = Prediction(other, options["op"])
     for number in hosts:
         prediction.on(number)
-    if has_nccl and not options["has_all"]:
+    if has_nccl and not (options["has_all"] or options["sensitivity"]):
         hosts = [number for number in hosts if number <= other.hosts]
     if not hosts:
         return _Own(prediction, [], [])
@@ -116,6 +116,8 @@ def _show_own(options: Options, own: _Own, sizes: Sequence[int], *, has_nccl: bo
             has_colours=is_coloured(options["color"], out),
         )
     )
+    if options["sensitivity"]:
+        _show(["", *sensitivity_lines(own.prediction, own.hosts, sizes, width(out))])
 
 
 def _show(text: Iterable[str]) -> None:
