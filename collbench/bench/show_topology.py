@@ -107,6 +107,10 @@ def _show(
 
         document = result_json(encoded(topology), machine=topology.name)
         write_document(document, options["json"], "--json")
+    if options["is_xml"]:
+        from collbench.machine.formats import nccl_xml
+
+        write_document(nccl_xml.write(topology), "-", "")
     is_shown = bool(views) or not (
         documents or options["json"] or options["svg"] or options["record"]
     )
@@ -125,6 +129,7 @@ def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
     documents = {
         "--json": options["json"] == "-",
+        "--xml": options["is_xml"],
         **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]

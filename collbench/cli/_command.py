@@ -34,11 +34,9 @@ _GONE: Mapping[tuple[str | None, str], str] = {
     ("compare", "--bands"): "the summary has the speedups over a library, and where they are",
     ("compare", "--nccl-rows"): "--tuner writes the file that NCCL's plugin reads",
     ("doctor", "--html"): "--json FILE writes the findings",
-    ("predict", "--sensitivity"): "--set KEY=x1.1 shows what a change gives",
     ("sweep", "--trace"): "collbench trace --out FILE writes it",
     ("topo", "--budget"): _TOPO_INFER,
     ("topo", "--infer"): _TOPO_INFER,
-    ("topo", "--xml"): "NCCL itself writes its XML with NCCL_TOPO_DUMP_FILE=FILE",
     ("trace", "--steps"): "--html draws the launch, `algos --html` plays the steps",
 }
 

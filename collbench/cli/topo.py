@@ -84,6 +84,12 @@ _VIEW_OPTIONS = (
 _DOCUMENT_OPTIONS = (
     json_option("topo", "the topology"),
     click.option(
+        "--xml",
+        "is_xml",
+        is_flag=True,
+        help="Write the topology as NCCL's XML, for NCCL_TOPO_FILE, to stdout, and nothing else.",
+    ),
+    click.option(
         "--svg",
         metavar="FILE",
         type=OutputFile(DRAWING),

@@ -160,6 +160,7 @@ def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
         Path("machine").write_text(changed)
         shown("topo", "--from", "machine", *VIEWS)
         shown("topo", "--from", "machine", "--svg", "machine.svg")
+        shown("topo", "--from", "machine", "--xml")
         if Path("machine.svg").exists():
             ElementTree.parse("machine.svg")
 

@@ -125,7 +125,8 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--record", "a.json", "--machine", "dgx-1v"], "--record: for this machine only"),
         (["--measure", "--machine", "dgx-1v"], "--measure: for this machine only"),
         (["--save", "a.json"], "--save: nothing is measured"),
-        (["--xml"], "--xml is no option any more"),
+        (["--json", "--xml"], "--json and --xml would mix on stdout"),
+        (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
         (["--json", "--measure"], "--json and --measure would mix on stdout"),
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
         (["--infer"], "--infer is no option any more"),
@@ -145,7 +146,13 @@ def test_what_contradicts_itself_is_a_usage_error(
 
 @pytest.mark.parametrize(
     ("args", "hint"),
-    [(["--from", "/dev/null"], "known are NCCL's and RCCL's topology XML, nvidia-smi topo -m")],
+    [
+        (
+            ["--from", str(TOPOLOGIES / "dgx1v-topo-m.txt"), "--xml"],
+            "give NCCL's topology XML, or a file of collbench topo --record",
+        ),
+        (["--from", "/dev/null"], "known are NCCL's and RCCL's topology XML, nvidia-smi topo -m"),
+    ],
 )
 def test_what_cannot_be_read_or_written_says_what_can(
     capfd: Capture, args: list[str], hint: str
@@ -272,13 +279,18 @@ def test_a_machine_of_the_catalogue(capfd: Capture) -> None:
     assert "nope" in err
 
 
-def test_json_is_read_back(capfd: Capture, tmp_path: Path, dgx: Topology) -> None:
+def test_json_and_xml_are_read_back(capfd: Capture, tmp_path: Path, dgx: Topology) -> None:
     formats = pytest.importorskip("collbench.machine.formats")
-    code, out, _ = invoke(capfd, "--json")
-    assert code == 0
-    file = tmp_path / "dgx.json"
-    file.write_text(out)
-    assert matrix(formats.read(file), 200) == matrix(dgx, 200)
+    for option, name in (("--json", "dgx.json"), ("--xml", "dgx.xml")):
+        code, out, _ = invoke(capfd, option)
+        assert code == 0
+        file = tmp_path / name
+        file.write_text(out)
+        again = formats.read(file)
+        # GPUs: NCCL has no host bridges
+        assert [line[:53] for line in matrix(again, 200)[:9]] == [
+            line[:53] for line in matrix(dgx, 200)[:9]
+        ]
 
 
 def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path) -> None:

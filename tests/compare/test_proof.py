@@ -61,7 +61,7 @@ def _text(op: str = "allreduce", n: int = 8) -> str:
 def test_rates_that_are_not_those_of_size_and_time_are_refused(tmp_path: Path) -> None:
     # what the columns are is not known
     text = re.sub(r"(float.*?-1)", r"\1 17.00", _text()).replace(" time ", " what  time ", 1)
-    with pytest.raises(UsageError, match=r"us are 493\.4 GB/s"):
+    with pytest.raises(UsageError, match="us are 493.4 GB/s"):
         load(written(tmp_path, text.replace("what", "root")))
 
 
@@ -111,7 +111,7 @@ def test_rates_in_another_unit(tmp_path: Path) -> None:
 def test_deviations_of_old_versions(
     check: str, end: str, statuses: list[str], notes: set[str], tmp_path: Path
 ) -> None:
-    text = "all_reduce_perf\n" + output(VERSIONS[1], "allreduce", 4, ROWS[:1], end=lambda _: end)
+    text = "all_reduce_perf\n" + output(VERSIONS[2], "allreduce", 4, ROWS[:1], end=lambda _: end)
     loaded = load(written(tmp_path, text.replace("0e+00", check, 1)))
     assert list(loaded.frame["status"]) == statuses
     assert set(loaded.frame["notes"]) == notes

@@ -56,7 +56,7 @@ FILE_NAMES = (
     "/dev/full",
     "/proc/self/mem",
 )
-_VIEWS = ("--tree", "--rates", "--p2p", "--links", "--rings", "--json", "--svg -")
+_VIEWS = ("--tree", "--rates", "--p2p", "--links", "--rings", "--json", "--xml", "--svg -")
 _VARIABLES = (
     "COLUMNS",
     "LINES",

@@ -1,5 +1,6 @@
 """`collbench topo` on this machine's GPUs: what it writes it reads again, and every view ends."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -41,11 +42,15 @@ def test_every_view_of_this_machine(view: str) -> None:
 
 def test_documents_of_this_machine_are_read_again(tmp_path: Path) -> None:
     topology = discovery.topology_of([discovery.record()])
-    file = tmp_path / "machine.json"
-    file.write_text(topo("--json"))
-    again = formats.read(file)
-    assert [gpu.address for gpu in again.gpus] == [gpu.address for gpu in topology.gpus]
-    assert labels(again) == labels(topology)
+    for option, name in (("--json", "machine.json"), ("--xml", "machine.xml")):
+        file = tmp_path / name
+        file.write_text(topo(option))
+        again = formats.read(file)
+        assert [gpu.address.lower()[-7:] for gpu in again.gpus] == [
+            gpu.address.lower()[-7:] for gpu in topology.gpus
+        ]
+        assert labels(again) == labels(topology)
+    assert json.loads((tmp_path / "machine.json").read_text())["data"]["nodes"]
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi here")

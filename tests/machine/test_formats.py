@@ -288,6 +288,10 @@ def is_clean(text: str) -> None:
     except (UsageError, formats.IsRecording):
         return
     topology_json.read(topology_json.write(topology), "again")
+    try:
+        nccl_xml.read(nccl_xml.write(topology), "again")
+    except UsageError:
+        return
 
 
 def mangled(text: str, seed: int) -> str:

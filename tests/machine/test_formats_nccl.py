@@ -1,18 +1,19 @@
-"""NCCL's topology XML: what the dumps of real machines and our own samples must
+"""NCCL's topology XML, read and written: what the dumps of real machines and our own samples must
 come to.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import nccl_xml, topology_json
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import Topology
+from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
+from collbench.machine.topology.rates import pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 from tests.support.topologies import OWN, REAL, count, labels, needs_real, real_files
 
@@ -23,19 +24,21 @@ DUMPS = [
 ]
 
 
-def elements(root: xml_tree.Element, tag: str) -> Iterator[xml_tree.Element]:
-    for child in root.children:
-        yield from [child] * (child.tag == tag)
-        yield from elements(child, tag)
+def plain(element: xml_tree.Element) -> tuple[object, ...]:
+    """An element without links of GPUs, which are written one for each neighbour."""
+    inner = [plain(child) for child in element.children if child.tag not in ("nvlink", "xgmi")]
+    return element.tag, dict(element.attributes), inner
 
 
 @pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.name)
-def test_every_device_of_a_dump_is_read(file: Path) -> None:
-    root, topology = xml_tree.parse(file.read_text(), "file"), formats.read(file)
-    addresses = {one.get("busid") for one in elements(root, "pci")}
-    assert {node.address for node in topology.nodes} - {""} == addresses
-    names = {one.get("name") for one in elements(root, "net")}
-    assert names <= {node.name for node in topology.of_kind("nic")}
+def test_what_was_read_is_written_again(file: Path) -> None:
+    """Every element and attribute, in their order, and all links."""
+    text = file.read_text()
+    topology = nccl_xml.read(text, str(file))
+    again = nccl_xml.write(topology)
+    assert plain(xml_tree.parse(again, "again")) == plain(xml_tree.parse(text, "file"))
+    second = nccl_xml.read(again, str(file))
+    assert (second.nodes, second.links) == (topology.nodes, topology.links)
 
 
 @needs_real
@@ -127,6 +130,7 @@ def test_nvlinks_are_counted_once() -> None:
     assert labels(topology) == ["X NV1 NVB", "NV1 X NV2", "NVB NV2 X"]
     assert [gpu.address[5:7] for gpu in topology.gpus] == ["07", "06", "86"]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1"]
+    assert topology.by_id["gpu1"].fact("xml:shade") == "green"
 
 
 def test_hosts_of_one_nvlink_domain() -> None:
@@ -183,6 +187,122 @@ def test_several_switches_are_one() -> None:
     topology = read(gpu("01", switches) + gpu("02", switches))
     assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6]
     assert len(topology.of_kind("nvswitch")) == 1
+
+
+def test_a_discovered_machine_is_written() -> None:
+    """Roots have no element; what a node does not tell is taken from its links, or left out."""
+    topology = Topology(
+        name="box",
+        nodes=(
+            Node(
+                id="cpu0",
+                kind="cpu",
+                index=0,
+                affinity="0-3,8",
+                facts=(("arch", "x86_64"), ("driver", "580")),
+            ),
+            Node(id="root0", kind="root"),
+            Node(id="pci0", kind="pci"),
+            Node(
+                id="gpu0",
+                kind="gpu",
+                index=0,
+                address="00000000:1A:00.0",
+                facts=(("uuid", "GPU-1"), ("sm", "80")),
+            ),
+            Node(id="gpu1", kind="gpu", index=1, address="0000:1b:00.0", facts=(("sm", "80"),)),
+            Node(id="nic0", kind="nic", index=0, name="mlx5_0", address="0000:1c:00.0"),
+            Node(id="nvs0", kind="nvswitch"),
+        ),
+        links=(
+            Link(a="cpu0", b="root0", kind="pcie", count=0),
+            Link(a="root0", b="pci0", kind="pcie", count=16, generation=4),
+            rates.pcie_link("pci0", "gpu0", 4, 16),
+            rates.pcie_link("gpu1", "pci0", 4, 8),
+            rates.pcie_link("pci0", "nic0", 0, 0),
+            rates.nvlink_link("gpu0", "gpu1", 3, 4),
+            rates.nvlink_link("gpu0", "nvs0", 3, 8),
+            Link(a="gpu1", b="cpu0", kind="c2c", count=2, raw_gbs=90.0),
+        ),
+    )
+    assert (
+        nccl_xml.write(topology)
+        == """<system version="1">
+  <cpu numaid="0" affinity="0000010f" arch="x86_64">
+    <pci busid="ffff:ff:01.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:1a:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="80">
+          <nvlink target="0000:1b:00.0" count="4" tclass="0x030200"/>
+          <nvlink target="fffffff:ff:ff.0" count="8" tclass="0x068000"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:1b:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="8">
+        <gpu dev="1" sm="80">
+          <nvlink target="0000:1a:00.0" count="4" tclass="0x030200"/>
+          <c2c bw="45000" count="2"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:1c:00.0" class="0x020000">
+        <nic>
+          <net name="mlx5_0"/>
+        </nic>
+      </pci>
+    </pci>
+  </cpu>
+</system>
+"""
+    )
+
+
+def test_facts_that_are_no_attributes_are_not_written() -> None:
+    facts = (("xml:a b", "1"), ("xml:kept", 'with "quotes" & <signs>'))
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts),
+        Node(id="nvs0", kind="nvswitch"),
+    )
+    links = rates.pcie_link("cpu0", "gpu0", 4, 16), rates.nvlink_link("gpu0", "nvs0", 3, 4)
+    again = nccl_xml.read(
+        nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
+    ).gpus[0]
+    assert again.fact("xml:kept") == 'with "quotes" & <signs>'
+    assert not again.fact("xml:a b")
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("dgx1v-topo-m.txt", "no PCI address of gpu0"), ("pcie-box-p2p-r.txt", "no PCI address")],
+)
+def test_what_nccl_could_not_use_is_not_written(file: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        nccl_xml.write(formats.read(OWN / file))
+
+
+def test_orphans_are_not_written() -> None:
+    lonely = Node(id="gpu0", kind="gpu", address="0000:01:00.0")
+    with pytest.raises(UsageError, match="gpu0 hang below no CPU"):
+        nccl_xml.write(Topology(name="x", nodes=(lonely,), links=()))
+    with pytest.raises(UsageError, match="of 2 hosts"):
+        nccl_xml.write(
+            Topology(
+                name="x", nodes=(lonely, Node(id="cpu0", kind="cpu")), links=(), hosts=("a", "b")
+            )
+        )
+
+
+def test_a_nic_without_a_known_link_hangs_at_the_processor() -> None:
+    """As NCCL itself writes it: it refuses a PCI device whose width neither file nor kernel
+    tells.
+    """
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:00:06.0"),
+        Node(id="nic0", kind="nic", index=0, name="eth0", address="0000:00:03.0"),
+    )
+    links = (pcie_link("cpu0", "gpu0", 5, 16), pcie_link("cpu0", "nic0", 0, 0))
+    text = nccl_xml.write(Topology(name="vm", nodes=nodes, links=links))
+    assert '    <nic>\n      <net name="eth0"/>\n    </nic>\n  </cpu>' in text
+    assert text.count("<pci ") == 1
 
 
 def test_numbers_that_a_file_leaves_out_are_those_of_pci_addresses() -> None:

@@ -98,6 +98,25 @@ def mask_bits(mask: str) -> int | None:
     return int("".join([highest, *(part.rjust(8, "0") for part in rest)]) or "0", 16)
 
 
+def cpus_mask(cpus: str) -> str:
+    """The opposite of mask_cpus, in the kernel's way; nothing for what is no list of
+    CPUs.
+
+    >>> cpus_mask("16-39"), cpus_mask("")
+    ('000000ff,ffff0000', '')
+    """
+    bits = 0
+    for run in filter(None, cpus.split(",")):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", run)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            return ""
+        bits |= (1 << last + 1) - (1 << first)
+    text = f"{bits:x}"
+    text = text.rjust(-(-len(text) // 8) * 8, "0")
+    return ",".join(text[place : place + 8] for place in range(0, len(text), 8)) if bits else ""
+
+
 def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
     """Links between all CPUs of each host, with rates where their facts (arch, vendor, familyid,
     modelid) identify them.

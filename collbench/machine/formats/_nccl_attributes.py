@@ -1,4 +1,4 @@
-"""Names in NCCL's topology XML, and its PCI addresses."""
+"""Names in NCCL's topology XML that reading and writing share."""
 
 import re
 

@@ -4,7 +4,8 @@
 An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
 link_width and so on of the PCI device, dev, sm, rank and gdr of the GPU, dev, speed and so on of
 the NIC, arch, vendor, familyid and modelid of a CPU (_nccl_attributes has all). Unknown ones are
-left out. Source: NCCL's and RCCL's xml.cc and topo.cc, and dumps of NCCL 2.11 to 2.28.
+kept as xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write).
+Source: NCCL's and RCCL's xml.cc and topo.cc, and dumps of NCCL 2.11 to 2.28.
 """
 
 from collections.abc import Iterator
@@ -32,10 +33,12 @@ from collbench.machine.formats._nccl_attributes import (
     bus_key,
 )
 from collbench.machine.formats._nccl_links import SWITCH, Listed
+from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates, unnamed
 from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology
 
+__all__ = ["is_mine", "read", "write"]
 _VERSIONS = (1, 2)  # the latter: RCCL's
 _GPU_CLASSES = ("0x03", "0x12")  # display controllers; processing accelerators, as AMD's are
 
@@ -111,7 +114,7 @@ class _NcclReader:
             index=max(numa, -1),
             host=self.hosts.index(hash_),
             affinity=near,
-            facts=_facts(cpu, CPU_ATTRIBUTES),
+            facts=_facts(cpu, CPU_ATTRIBUTES, "xml:"),
         )
         self.nodes.append(node)
         self.above = node
@@ -139,7 +142,7 @@ class _NcclReader:
             address=address,
             host=parent.host,
             affinity=self.above.affinity,
-            facts=_facts(pci, PCI_ATTRIBUTES),
+            facts=_facts(pci, PCI_ATTRIBUTES, "xml-pci:"),
         )
         if not gpus and of_class.startswith(_GPU_CLASSES):
             gpus = [xml_tree.Element(tag="gpu", attributes={}, file=pci.file, line=pci.line)]
@@ -181,7 +184,7 @@ class _NcclReader:
     ) -> None:
         # Numbered when all are known: those without a number get what is left.
         id_ = f"?{len(self.gpus)}"
-        facts = (*common.facts, *_facts(gpu, GPU_ATTRIBUTES))
+        facts = (*common.facts, *_facts(gpu, GPU_ATTRIBUTES, "xml:"))
         node = replace(common, id=id_, kind="gpu", facts=facts)
         product = gpu_model(node.fact("vendor"), node.fact("device"))
         gfx = rates.gfx_name(node.fact("gcn"))
@@ -211,7 +214,7 @@ class _NcclReader:
         if is_port:
             self.net_speed(net)
             dev = net.number("dev", -1)
-            facts = *node.facts, *_facts(net, NET_ATTRIBUTES)
+            facts = *node.facts, *_facts(net, NET_ATTRIBUTES, "xml:")
             node = replace(
                 node, id=self.ids.take("nic", dev), name=net.get("name"), index=dev, facts=facts
             )
@@ -382,9 +385,12 @@ class _NcclReader:
         return [*[note for note, count in notes.items() if count], *odd_lines(self.odd)]
 
 
-def _facts(element: xml_tree.Element, known: tuple[str, ...]) -> Facts:
-    attributes = element.attributes.items()
-    return tuple((key, value) for key, value in attributes if key in known and key != "busid")
+def _facts(element: xml_tree.Element, known: tuple[str, ...], prefix: str) -> Facts:
+    return tuple(
+        (key if key in known else f"{prefix}{key}", value)
+        for key, value in element.attributes.items()
+        if key != "busid"
+    )
 
 
 def _arch(node: Node) -> int:

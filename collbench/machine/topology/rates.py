@@ -122,6 +122,15 @@ def pcie_generation(speed: str) -> int:
     )
 
 
+def pcie_speed(generation: int) -> str:
+    """The speed of a generation as sysfs and NCCL write it; empty for one that is none.
+
+    >>> pcie_speed(5), pcie_speed(0)
+    ('32.0 GT/s PCIe', '')
+    """
+    return f"{_PCIE_RATES[generation][0]} GT/s PCIe" if generation in _PCIE_RATES else ""
+
+
 def nvlink(generation: int, links: int) -> Rate:
     """A bundle of NVLinks of generation 1 to 5. Raises KeyError for another.
 
