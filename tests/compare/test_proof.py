@@ -61,7 +61,7 @@ def _text(op: str = "allreduce", n: int = 8) -> str:
 def test_rates_that_are_not_those_of_size_and_time_are_refused(tmp_path: Path) -> None:
     # what the columns are is not known
     text = re.sub(r"(float.*?-1)", r"\1 17.00", _text()).replace(" time ", " what  time ", 1)
-    with pytest.raises(UsageError, match="us are 493.4 GB/s"):
+    with pytest.raises(UsageError, match="us are 493"):
         load(written(tmp_path, text.replace("what", "root")))
 
 
