@@ -10,6 +10,7 @@ of a false answer (Holm 1979). How often the answers are right is in docs/result
 """
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -416,16 +417,19 @@ def segments(values: Sequence[float], scale: float) -> tuple[list[int], list[flo
     """
     data = np.asarray(values, dtype=np.float64)
     count = len(data)
-    if _cost(data, scale) <= PENALTY:  # which no change can save
-        return [], [float(np.median(data))]
-    least = [0.0] + [math.inf] * count
+    least = np.full(count + 1, math.inf)
+    least[0] = 0.0
     began = [0] * (count + 1)
-    for end in range(LEAST_SEGMENT, count + 1):
-        for start in range(end - LEAST_SEGMENT + 1):
-            if least[start] < math.inf:
-                cost = least[start] + _cost(data[start:end], scale) + (PENALTY if start else 0.0)
-                if cost < least[end]:
-                    least[end], began[end] = cost, start
+    for start in range(count - LEAST_SEGMENT + 1):
+        if least[start] == math.inf:
+            continue
+        costs = _costs(data[start:], scale)
+        if not start and costs[-1] <= PENALTY:  # which no change can save
+            return [], [float(np.median(data))]
+        for end in range(start + LEAST_SEGMENT, count + 1):
+            cost = least[start] + costs[end - start - 1] + (PENALTY if start else 0.0)
+            if cost < least[end]:
+                least[end], began[end] = cost, start
     starts, end = [], count
     while end:
         end = began[end]
@@ -440,7 +444,15 @@ def segments(values: Sequence[float], scale: float) -> tuple[list[int], list[flo
     return changes, levels
 
 
-def _cost(part: Array, scale: float) -> float:
-    """The biweight cost of a segment."""
-    far = (part - np.median(part)) / scale
-    return float(np.minimum(far * far, FAR * FAR).sum())
+def _costs(part: Array, scale: float) -> Array:
+    """The biweight cost of each segment that begins where the part does: of one value, of two, and
+    so on.
+    """
+    ordered: list[float] = []
+    middles = np.empty(len(part))
+    for place, value in enumerate(part.tolist()):
+        insort(ordered, value)
+        middles[place] = (ordered[place // 2] + ordered[(place + 1) // 2]) / 2
+    far = (part - middles[:, None]) / scale
+    costs: Array = np.tril(np.minimum(far * far, FAR * FAR)).sum(axis=1)
+    return costs
