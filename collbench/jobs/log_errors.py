@@ -55,6 +55,7 @@ NAMES_ERROR = re.compile(
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
+_ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
 _MILD = re.compile(r"\bwarn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
@@ -81,7 +82,11 @@ def without_harmless(text: str) -> str:
     >>> without_harmless("0 errors, rank 0 failed"), without_harmless("word error rate 12.3%")
     (', rank 0 failed', 'word  12.3%')
     """
-    return _harmless("words").sub("", text)
+    small = text.lower()
+    for texts, pattern in _harmless("words"):
+        if not texts or any(one in small for one in texts):
+            text = pattern.sub("", text)
+    return text
 
 
 def names_error(text: str) -> bool:
@@ -90,8 +95,16 @@ def names_error(text: str) -> bool:
     >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
     (True, False, False)
     """
-    is_named = NAMES_ERROR.search(text) is not None and not _harmless("lines").search(text)
-    return is_named and NAMES_ERROR.search(without_harmless(text)) is not None
+    small = text.lower()
+    return (
+        any(one in small for one in _ERROR_TEXTS)
+        and NAMES_ERROR.search(text) is not None
+        and not any(
+            (not texts or any(one in small for one in texts)) and pattern.search(text)
+            for texts, pattern in _harmless("lines")
+        )
+        and NAMES_ERROR.search(without_harmless(text)) is not None
+    )
 
 
 def is_mild(text: str) -> bool:
@@ -104,8 +117,12 @@ def is_mild(text: str) -> bool:
 
 
 @functools.cache
-def _harmless(what: Literal["words", "lines"]) -> re.Pattern[str]:
-    return re.compile("|".join(catalog.load("causes", "harmless")[what]), re.IGNORECASE)
+def _harmless(
+    what: Literal["words", "lines"],
+) -> tuple[tuple[frozenset[str], re.Pattern[str]], ...]:
+    """Texts, one of which a line must contain if there are any, and the pattern that it fits."""
+    rows = catalog.load("causes", "harmless")[what]
+    return tuple((literals(one), re.compile(one, re.IGNORECASE)) for one in rows)
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
