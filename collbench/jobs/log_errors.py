@@ -49,6 +49,7 @@ _CUDA = re.compile(
     r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
 )
+_OF_HIP = re.compile(r"\bHIP\b|\bhip[A-Z]\w+")
 NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
@@ -145,8 +146,16 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
             known = error
             break
     if reader == "nccl" and (known is None or known.name.startswith("cuda-")):
-        return _of_cuda(text) or known
-    return known
+        known = _of_cuda(text) or known
+    return _in_hip(known) if known is not None and _OF_HIP.search(text) else known
+
+
+def _in_hip(known: KnownError) -> KnownError:
+    """An error of HIP, whose numbers and words are CUDA's, in the words of AMD's tools."""
+    why, change = known.why, known.change
+    for of_cuda, of_hip in catalog.load("causes", "catalog")["hip"].items():
+        why, change = why.replace(of_cuda, of_hip), change.replace(of_cuda, of_hip)
+    return replace(known, name=known.name.replace("cuda-", "hip-"), why=why, change=change)
 
 
 def _of_cuda(text: str) -> KnownError | None:

@@ -94,7 +94,7 @@ class LogReader:
         self.report.files.append(name)
         self._file, self._cut = name, None
         counters = self.report.counters
-        before = counters.lines
+        before, size = counters.lines, self.report.size
         for number, raw in enumerate(lines, 1):
             counters.lines = before + number
             if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
@@ -112,6 +112,7 @@ class LogReader:
             if " opCount " in raw and self._is_alike(raw):
                 continue
             self._read(plain(raw[:_LONGEST]))
+        self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)
 
     def _is_alike(self, raw: str) -> bool:
         """Whether a line is of an operation like an earlier one, and was counted: logs have
