@@ -11,8 +11,9 @@ profiles/causes as values.
 
 A why says what the line means; where that does not prove a cause, it lists what is known to lead
 there. The file catalog.toml has what many numbers share: [kinds.NAME] as above, and in [xids],
-[sxids] and [cuda] a number's name and kind. The file harmless.toml has words of errors that did not
-happen.
+[sxids] and [cuda] a number's name and kind; [hip] has AMD's words in the place of NVIDIA's. The
+file harmless.toml has words of errors that did not happen, and words.toml has speakers: who says a
+text, and the pattern that tells it.
 """
 
 import functools
@@ -44,7 +45,7 @@ XID = re.compile(
 
 _CUDA = re.compile(
     r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
-    r"|CUresult)"
+    r"|CUresult|\bcuda[A-Z]\w+ returned)"
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
     r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
@@ -145,7 +146,9 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
         ):
             known = error
             break
-    if reader == "nccl" and (known is None or known.name.startswith("cuda-")):
+    if reader != "nccl":
+        return known
+    if known is None or known.name.startswith("cuda-"):
         known = _of_cuda(text) or known
     return _in_hip(known) if known is not None and _OF_HIP.search(text) else known
 

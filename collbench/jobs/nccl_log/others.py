@@ -53,21 +53,27 @@ _OF_NCCL = re.compile(
     r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
+    r"\bcuda[A-Z]\w+ returned \d|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
     r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
     r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
-_NAMED = re.compile(r"(?:cuda|hip)Error(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
+_NAMED = re.compile(
+    r"cuda[A-Z]\w+ returned [1-9]|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
+    r"CUDA_ERROR_(?!NOT_READY)|undefined symbol"
+)
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
 _REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
+# of an error in a file that names none in stronger words
 _WEAK = re.compile(
-    r"\A(?!.*(?:ignor|optional|retry)).*\b(?:not (?:found|match|supported|available|allowed|enough|valid)|invalid|mismatch|reject|"
-    r"missing|unexpected|no such|does ?n.t|does not|inactive|must be)",
+    r"\A(?!.*(?:ignor|optional|retry)).*\b(?:invalid|mismatch|reject|missing|unexpected|no such|"
+    r"not (?:found|match|supported|available|allowed|enough|valid)|does ?n.t|does not|inactive|"
+    r"must be|WARN(?:ING)?)",
     re.IGNORECASE,
 )
 _MOST_WEAK = 3
