@@ -80,7 +80,8 @@ class LogReader:
         self._of_device: dict[tuple[str, int, int], Communicator] = {}
         self._named: dict[str, Communicator] = {}
         self._pending: dict[tuple[str, int, int, int], Communicator] = {}
-        self._signatures: dict[tuple[str | int, ...], int] = {}
+        # numbers of signatures by their counts, by all else that they are
+        self._numbers: dict[tuple[str | int, ...], dict[int, int]] = {}
         self._node: dict[LogSource, str] = {}
         self._table: dict[LogSource, list[str]] = {}
         self._handlers: dict[str, Callable[[LogMessage, re.Match[str], LogPlace], None]] = {
@@ -146,12 +147,13 @@ class LogReader:
             calls.add(number, self._line, opcount, is_p2p=is_p2p)
         return True
 
-    def _number_of(self, op: str, *numbers: int) -> int | None:
+    def _number_of(self, op: str, count: int, *how: int) -> int | None:
         """The number of a signature; None if there are too many."""
-        number = self._signatures.get((op, *numbers))
-        if number is None and len(self._signatures) < _MOST_SIGNATURES:
-            number = self._signatures[op, *numbers] = len(self._signatures)
-            self.report.signatures.append(Signature(op, *numbers))
+        numbers, signatures = self._numbers.setdefault((op, *how), {}), self.report.signatures
+        number = numbers.get(count)
+        if number is None and len(signatures) < _MOST_SIGNATURES:
+            number = numbers[count] = len(signatures)
+            signatures.append(Signature(op, count, *how))
         return number
 
     def finish(self) -> LogReport:
