@@ -11,8 +11,9 @@ profiles/causes as values.
 
 A why says what the line means; where that does not prove a cause, it lists what is known to lead
 there. The file catalog.toml has what many numbers share: [kinds.NAME] as above, and in [xids],
-[sxids] and [cuda] a number's name and kind. The file harmless.toml has words of errors that did not
-happen.
+[sxids] and [cuda] a number's name and kind; [hip] has AMD's words in the place of NVIDIA's. The
+file harmless.toml has words of errors that did not happen, and words.toml has speakers: who says a
+text, and the pattern that tells it.
 """
 
 import functools
@@ -44,17 +45,19 @@ XID = re.compile(
 
 _CUDA = re.compile(
     r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
-    r"|CUresult)"
+    r"|CUresult|\bcuda[A-Z]\w+ returned)"
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
     r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
 )
+_OF_HIP = re.compile(r"\bHIP\b|\bhip[A-Z]\w+")
 NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
+_ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
 _MILD = re.compile(r"\bwarn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
@@ -81,7 +84,11 @@ def without_harmless(text: str) -> str:
     >>> without_harmless("0 errors, rank 0 failed"), without_harmless("word error rate 12.3%")
     (', rank 0 failed', 'word  12.3%')
     """
-    return _harmless("words").sub("", text)
+    small = text.lower()
+    for texts, pattern in _harmless("words"):
+        if not texts or any(one in small for one in texts):
+            text = pattern.sub("", text)
+    return text
 
 
 def names_error(text: str) -> bool:
@@ -90,8 +97,16 @@ def names_error(text: str) -> bool:
     >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
     (True, False, False)
     """
-    is_named = NAMES_ERROR.search(text) is not None and not _harmless("lines").search(text)
-    return is_named and NAMES_ERROR.search(without_harmless(text)) is not None
+    small = text.lower()
+    return (
+        any(one in small for one in _ERROR_TEXTS)
+        and NAMES_ERROR.search(text) is not None
+        and not any(
+            (not texts or any(one in small for one in texts)) and pattern.search(text)
+            for texts, pattern in _harmless("lines")
+        )
+        and NAMES_ERROR.search(without_harmless(text)) is not None
+    )
 
 
 def is_mild(text: str) -> bool:
@@ -104,8 +119,12 @@ def is_mild(text: str) -> bool:
 
 
 @functools.cache
-def _harmless(what: Literal["words", "lines"]) -> re.Pattern[str]:
-    return re.compile("|".join(catalog.load("causes", "harmless")[what]), re.IGNORECASE)
+def _harmless(
+    what: Literal["words", "lines"],
+) -> tuple[tuple[frozenset[str], re.Pattern[str]], ...]:
+    """Texts, one of which a line must contain if there are any, and the pattern that it fits."""
+    rows = catalog.load("causes", "harmless")[what]
+    return tuple((literals(one), re.compile(one, re.IGNORECASE)) for one in rows)
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
@@ -127,9 +146,19 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
         ):
             known = error
             break
-    if reader == "nccl" and (known is None or known.name.startswith("cuda-")):
-        return _of_cuda(text) or known
-    return known
+    if reader != "nccl":
+        return known
+    if known is None or known.name.startswith("cuda-"):
+        known = _of_cuda(text) or known
+    return _in_hip(known) if known is not None and _OF_HIP.search(text) else known
+
+
+def _in_hip(known: KnownError) -> KnownError:
+    """An error of HIP, whose numbers and words are CUDA's, in the words of AMD's tools."""
+    why, change = known.why, known.change
+    for of_cuda, of_hip in catalog.load("causes", "catalog")["hip"].items():
+        why, change = why.replace(of_cuda, of_hip), change.replace(of_cuda, of_hip)
+    return replace(known, name=known.name.replace("cuda-", "hip-"), why=why, change=change)
 
 
 def _of_cuda(text: str) -> KnownError | None:

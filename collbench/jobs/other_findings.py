@@ -2,7 +2,9 @@
 tools say, what NCCL says at level INFO, and what nobody understood.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from collbench.core.text import counted, some_of
 from collbench.doctor.finding import Finding
@@ -12,8 +14,15 @@ from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
+from collbench.jobs.said import said, system_error
 
 _MOST_SHOWN = 300  # characters of a line
+_CAME = re.compile(r"world_size=(?P<world>\d{1,6}), worker_count=(?P<count>\d{1,6})")
+_TOO_MANY = (
+    "processes of another job or of an earlier start use its address or file, or more are started"
+    " than the group counts (each task starts one for each GPU)"
+)
+_OWN_STORE = "another MASTER_PORT or file for each start; WORLD_SIZE = all processes of all tasks"
 _ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
 
 
@@ -301,7 +310,15 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
 
 def known_of(warning: LoggedWarning) -> KnownError | None:
     """What a warning means; of a program's own words without a place in NCCL."""
-    return known_error(f"{warning.where} {warning.text}".lstrip(), warning.reader)
+    known = known_error(f"{warning.where} {warning.text}".lstrip(), warning.reader)
+    came = _CAME.search(warning.text)
+    if known is None or not came:
+        return known
+    world, count = int(came["world"]), int(came["count"])
+    if count <= world:
+        return replace(known, why=f"Only {count} of {world} came to the store. {known.why}")
+    why = f"{count} came to the store of a group of {world}: {_TOO_MANY}"
+    return replace(known, name="store-shared", why=why, change=_OWN_STORE, is_general=False)
 
 
 def is_bare(warning: LoggedWarning) -> bool:
@@ -350,13 +367,15 @@ def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
         for one, at in unread[:3]
     ]
     more = f"; and {counted(len(unread) - 3, 'other text')}" if len(unread) > 3 else ""
-    hint = known_error(text, "words")
+    hint = known_error(f"{text} {system_error(text)}", "words")
+    who = said(text)
     yield log_finding(
         "unread-error",
         whose(seen),
         "; ".join(texts) + more,
-        "This speaks of an error, and what it means is not known here: what else stands here may be"
-        " its consequence." + (f" By its words, {hint.why}." if hint else ""),
+        (f"These are words {who}. " if who else "")
+        + "No table here has this error: what else stands here may be its consequence."
+        + (f" By its words, {hint.why}." if hint else ""),
         "read it; the first one most often matters" + (f": {hint.change}" if hint else ""),
         "fault" if leads and not is_known else "remark",
     )

@@ -279,10 +279,57 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 7): ACCESS_REG(0x805) op_mod(0x1)"
          " failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)", "nic-register",
          "remark"),
+        ("[n1:7] [[1,0],0] ORTE_ERROR_LOG: Not found in file plm_slurm_module.c at line 9",
+         "mpirun-srun", "fault"),
+        ("src/server/pmix_server_listener.c:9 bind() failed", "pmix-socket", "fault"),
+        ("[n1:7] UNPACK-PMIX-VALUE: UNSUPPORTED TYPE 7", "pmix-versions", "fault"),
+        ("Event: RDMA_CM_EVENT_REJECTED; error: -111.", "rdma-manager", "fault"),
+        ("local_nic: mlx5_bond_2, retry_cnt: 0): local protection error", "ib-protection",
+         "fault"),
+        ("failed to modify QP from ERR to INIT state (ret = -3)", "qp-state", "fault"),
+        ("slurmd: fatal: can't stat gres.conf file /dev/nvidia3: No such file or directory",
+         "slurm-config", "fault"),
+        ("hsa_init failed with 1008", "rocm-start", "fault"),
+        ("cudaGetDeviceCount returned 30", "cuda-error", "fault"),
+        ("gcs.h:1: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.", "ray-head",
+         "fault"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly", "data-loader", "fault"),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
     assert severities(text) == {name: severity}
+
+
+def test_an_unknown_error_says_whose_words_it_is_in() -> None:
+    (one,) = findings_of("E x.cc:7 tcp_transport Session failed. Error: Bad address")
+    assert one.check == "unread-error" and one.severity == "remark"
+    assert "of Mooncake" in one.why and "EFAULT" in one.why and "GPU memory" in one.why
+
+
+def test_what_a_terminal_broke_is_one_error() -> None:
+    (one,) = findings_of("[n1:7] frob.c:4 Error: ep_create(proc=5) failed: Out\n of memory")
+    assert "failed: Out of memory" in one.seen and "ran out" in one.why
+
+
+def test_weaker_words_count_where_a_file_has_no_others() -> None:
+    weak = "the frobnicator of node 3 is inactive"
+    assert severities(weak) == {"unread-error": "remark"}
+    assert set(severities(f"{weak}\nMyError: it failed")) == {"unread-error"}
+    assert severities(f"{weak}\n{HEAD}NCCL INFO Using network IB") == {}
+
+
+def test_the_store_says_how_many_came() -> None:
+    line = "Timed out in store based barrier on rank: 1 (world_size=4, worker_count={})"
+    few, many = (findings_of(line.format(count))[0] for count in (3, 8))
+    assert few.check == "rendezvous" and few.why.startswith("Only 3 of 4 came")
+    assert many.check == "store-shared" and "8 came" in many.why
+
+
+def test_an_error_of_hip_has_the_words_of_amd() -> None:
+    (one,) = findings_of("error: 'hipErrorInvalidDevice'(101) at square.cpp:61")
+    assert one.check == "hip-error" and "HIP error 101" in one.why
+    assert "nvidia" not in one.change and "CUDA" not in one.why + one.change
+    assert findings_of("HIP error names: hipErrorNoBinaryForGpu is listed in docs/errors.md") == []
 
 
 def test_ras_that_is_well_contradicts_nothing() -> None:

@@ -7,6 +7,7 @@ Source: the formats of INFO and WARN in github.com/NVIDIA/nccl v2.10.3 to v2.30.
 strings of 2.32.3, and github.com/ROCm/rccl 2.20.5.
 """
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -266,6 +267,7 @@ def _by_first() -> dict[str, tuple[LineKind, ...]]:
 BY_FIRST = _by_first()
 
 
+@functools.lru_cache(4096)  # ranks print the same
 def match_of(text: str) -> tuple[LineKind, re.Match[str]] | None:
     """The kind of a message; None if no kind says it.
 

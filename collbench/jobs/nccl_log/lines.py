@@ -20,6 +20,7 @@ _HEADER = re.compile(
     r"|\d+\.\d+ [\w:~<>]+:\d+ )?"
     r"NCCL (?P<level>INFO|WARN|ATTN|DIAG|TRACE|CALL|VERSION|ABORT)(?: |$)"
 )
+_AGAIN = re.compile(r" NCCL (?:INFO|WARN|ATTN|DIAG|TRACE|CALL|VERSION|ABORT)(?: |$)")
 # people and loggers take the header away
 _BARE = re.compile(
     r"(?:\A|[\s>\]:|`])(?:(?P<where>[\w./+~-]+\.(?:cc|h|cu):\d+) (?:\([^()]{0,200}\) )?)?"
@@ -89,7 +90,7 @@ class Headers:
                 yield from self._searched(line)
             return
         # the commonest line: one header, which has been seen before
-        if line.find(_MARK, at + 1) < 0:
+        if _AGAIN.search(line, at + 1) is None:
             start = line.find(" ", at + len(_MARK))
             head = line[:start] if start > 0 else line
             known = self._known.get(head)

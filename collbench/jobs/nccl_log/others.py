@@ -11,6 +11,7 @@ from collbench.jobs.log_errors import (
     Reader,
     known_error,
     names_error,
+    without_harmless,
     words_of,
 )
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
@@ -52,18 +53,31 @@ _OF_NCCL = re.compile(
     r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
+    r"\bcuda[A-Z]\w+ returned \d|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
     r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
     r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
-_NAMED = re.compile(r"(?:cuda|hip)Error(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
+_NAMED = re.compile(
+    r"cuda[A-Z]\w+ returned [1-9]|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
+    r"CUDA_ERROR_(?!NOT_READY)|undefined symbol"
+)
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
 _REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
+# of an error in a file that names none in stronger words
+_WEAK = re.compile(
+    r"\A(?!.*(?:ignor|optional|retry)).*\b(?:invalid|mismatch|reject|missing|unexpected|no such|"
+    r"not (?:found|match|supported|available|allowed|enough|valid)|does ?n.t|does not|inactive|"
+    r"must be|WARN(?:ING)?)",
+    re.IGNORECASE,
+)
+_MOST_WEAK = 3
+_WRAPPED = re.compile(r" ?[a-z]")  # the rest of a line that a terminal broke
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|plugin|conf\b", re.IGNORECASE
 )
@@ -79,6 +93,7 @@ class OtherLines:
         self._open: tuple[str, int] | None = None  # an error that ends in a colon, and lines left
         # lines that may be a source behind its place in a trace, and the rest of what was known
         self._source = self._rest = 0
+        self._weak: list[tuple[str, LogPlace]] = []  # lines that may name an error
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -142,19 +157,33 @@ class OtherLines:
             return
         if names_error(line):
             self.keep_unread(line, place)
-        else:
-            self._silence()
+            return
+        if (
+            not NAMES_ERROR.search(line)
+            and len(self._weak) < _MOST_WEAK
+            and _WEAK.search(without_harmless(line))
+        ):
+            self._weak.append((line, place))
+        self._silence()
+
+    def end(self, *, is_empty: bool) -> None:
+        """The end of a file. is_empty: nothing in it was of use, so that weaker words count."""
+        for line, place in self._weak:
+            if is_empty:
+                self.keep_unread(line, place)
+        self._weak.clear()
 
     def _continues(self, line: str) -> bool:
         """Whether a line is of the list or the text that an error's last line announced."""
         if self._open is None:
             return False
         (key, left), self._open = self._open, None
-        if not left or not line.strip() or names_error(line) or _reader_of(line) is not None:
+        is_rest = left or _WRAPPED.match(line)
+        if not is_rest or not line.strip() or names_error(line) or _reader_of(line) is not None:
             return False
         text, seen = self._report.unread_errors[key]
         self._report.unread_errors[key] = f"{text} {line.strip()}"[:_MOST_TEXT], seen
-        self._open = (key, left - 1)
+        self._open = (key, left - 1) if left else None
         return True
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
@@ -179,14 +208,15 @@ class OtherLines:
         if key in unread or len(unread) < _MOST_EXAMPLES:
             seen = unread.setdefault(key, (line.strip()[:_MOST_TEXT], Seen()))[1]
             seen.add(place, host, line)
-            if seen.count == 1 and line.rstrip().endswith(":"):
-                self._open = (key, _MOST_CONTINUED)
+            if seen.count == 1:
+                self._open = (key, _MOST_CONTINUED if line.rstrip().endswith(":") else 0)
 
 
 def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
+    line = without_harmless(line)
     is_named = NAMES_ERROR.search(line) or _NAMED.search(line)
     is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and is_named)
     is_known = IB_COMPLETION.search(line) or known_error(line) is not None

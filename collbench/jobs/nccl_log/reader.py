@@ -69,8 +69,8 @@ class LogReader:
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
-        # operations whose lines differ from an earlier one in counter and buffers alone
-        self._alike: dict[tuple[str, str, str], tuple[LoggedCalls, int, bool]] = {}
+        # operations whose lines differ from an earlier one in counter, buffers, count and stream
+        self._alike: dict[tuple[str, str, str], tuple[LoggedCalls, tuple[int, int, int], bool]] = {}
         self._alike_key: tuple[str, str, str] | None = None
         self._cut: LogMessage | None = None  # the last message, if no kind said it
         self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
@@ -80,7 +80,8 @@ class LogReader:
         self._of_device: dict[tuple[str, int, int], Communicator] = {}
         self._named: dict[str, Communicator] = {}
         self._pending: dict[tuple[str, int, int, int], Communicator] = {}
-        self._signatures: dict[Signature, int] = {}
+        # numbers of signatures by their counts, by all else that they are
+        self._numbers: dict[tuple[str | int, ...], dict[int, int]] = {}
         self._node: dict[LogSource, str] = {}
         self._table: dict[LogSource, list[str]] = {}
         self._handlers: dict[str, Callable[[LogMessage, re.Match[str], LogPlace], None]] = {
@@ -94,7 +95,7 @@ class LogReader:
         self.report.files.append(name)
         self._file, self._cut = name, None
         counters = self.report.counters
-        before = counters.lines
+        before, size = counters.lines, self.report.size
         for number, raw in enumerate(lines, 1):
             counters.lines = before + number
             if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
@@ -112,31 +113,48 @@ class LogReader:
             if " opCount " in raw and self._is_alike(raw):
                 continue
             self._read(plain(raw[:_LONGEST]))
+        self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)
 
     def _is_alike(self, raw: str) -> bool:
         """Whether a line is of an operation like an earlier one, and was counted: logs have
         millions of them.
         """
         at = raw.find(_INFO)
-        left, mark, right = raw[at + len(_INFO) :].partition(" count ")
+        left, _, right = raw[at + len(_INFO) :].partition(" count ")
         op, _, rest = left.partition(": opCount ")
-        if at < 0 or not mark or raw.find(" NCCL ", at + 1) >= 0:
+        count, _, right = right.partition(" ")
+        what, _, stream = right.partition(" stream ")
+        if at < 0 or not stream.startswith("0x") or raw.find(" NCCL ", at + 1) >= 0:
             self._alike_key = None
             return False
-        key = self._alike_key = (raw[:at], op, right)
+        key = self._alike_key = (raw[:at], op, what)
         found = self._alike.get(key)
         if found is None:
             return False
-        calls, number, is_p2p = found
+        calls, how, is_p2p = found
         try:
             opcount = int(rest[: rest.index(" ")][-8:], 16)
+            elements = int(count) if len(count) < 19 and count.isdecimal() else -1
         except ValueError:
+            return False
+        if elements < 0:
             return False
         self._cut = None
         self.report.counters.nccl += 1
         self.report.counters.understood += 1
-        calls.add(number, self._line, opcount, is_p2p=is_p2p)
+        number = self._number_of(op, elements, *how)
+        if number is not None:
+            calls.add(number, self._line, opcount, is_p2p=is_p2p)
         return True
+
+    def _number_of(self, op: str, count: int, *how: int) -> int | None:
+        """The number of a signature; None if there are too many."""
+        numbers, signatures = self._numbers.setdefault((op, *how), {}), self.report.signatures
+        number = numbers.get(count)
+        if number is None and len(signatures) < _MOST_SIGNATURES:
+            number = numbers[count] = len(signatures)
+            signatures.append(Signature(op, count, *how))
+        return number
 
     def finish(self) -> LogReport:
         """All that was learned, with what was said of communicators that never got a name: their
@@ -433,18 +451,15 @@ class LogReader:
         if calls is None:
             calls = known.calls[member] = LoggedCalls()
             calls.first = place
-        signature = Signature(op, int(count[:18]), int(dtype[:9]), int(redop[:9]), int(root[:9]))
-        number = self._signatures.get(signature)
+        how = int(dtype[:9]), int(redop[:9]), int(root[:9])
+        number = self._number_of(op, int(count[:18]), *how)
         if number is None:
-            if len(self._signatures) >= _MOST_SIGNATURES:
-                return
-            number = self._signatures[signature] = len(self._signatures)
-            self.report.signatures.append(signature)
+            return
         calls.add(number, place.line, int(opcount[-8:], 16), is_p2p=op in _P2P)
         if self._alike_key is not None:
             if len(self._alike) >= _MOST:
                 self._alike.clear()
-            self._alike[self._alike_key] = calls, number, op in _P2P
+            self._alike[self._alike_key] = calls, how, op in _P2P
             self._alike_key = None
 
     def _without_init(self, source: LogSource, pointer: str, nranks: int) -> Communicator:
