@@ -276,43 +276,39 @@ def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) ->
     return mapped(program, operand, lambda edge: Edge((edge.peer + by) % n, edge.port))
 
 
-def is_shift(
-    program: Program, other: Program, by: int, n: int, chunks: dict[BufferName, int]
-) -> bool:
-    """Whether `other` equals shifted(program, by, ...), found without building it."""
-    indexed = {buffer for buffer, count in chunks.items() if count == n}
+# of a program: its shape with its ports, the buffers and the chunks of its operands, and the peers
+# of its edges, all in its order
+_Flat = tuple[list[object], list[BufferName], list[int], list[int]]
 
-    def same_operand(a: Operand, b: Operand) -> bool:
-        return (
-            a.buffer == b.buffer
-            and ((a.chunk + by) % n if a.buffer in indexed else a.chunk) == b.chunk
-        )
 
-    def same_edges(a: tuple[Edge, ...], b: tuple[Edge, ...]) -> bool:
-        return len(a) == len(b) and all(
-            (x.peer + by) % n == y.peer and x.port == y.port for x, y in zip(a, b, strict=True)
-        )
+def _flat(program: Program) -> _Flat:
+    steps = [step for track in program for steps in track.rounds for step in steps]
+    operands = [at for s in steps for at in (s.src if s.dst is None else (*s.src, s.dst))]
+    edges = [edge for s in steps for edge in s.recv + s.send]
+    shape: list[object] = [(track.name, list(map(len, track.rounds))) for track in program]
+    shape += [(len(s.src), s.dst is None, len(s.recv), len(s.send)) for s in steps]
+    shape += [edge.port for edge in edges]
+    return (
+        shape,
+        [at.buffer for at in operands],
+        [at.chunk for at in operands],
+        [edge.peer for edge in edges],
+    )
 
-    def same_step(a: Step, b: Step) -> bool:
-        if len(a.src) != len(b.src) or (a.dst is None) != (b.dst is None):
-            return False
-        if a.dst is not None and b.dst is not None and not same_operand(a.dst, b.dst):
-            return False
-        return (
-            all(map(same_operand, a.src, b.src))
-            and same_edges(a.recv, b.recv)
-            and same_edges(a.send, b.send)
-        )
 
-    if [(t.name, list(map(len, t.rounds))) for t in program] != [
-        (t.name, list(map(len, t.rounds))) for t in other
-    ]:
-        return False
-    return all(
-        same_step(a, b)
-        for mine, theirs in zip(program, other, strict=True)
-        for round_a, round_b in zip(mine.rounds, theirs.rounds, strict=True)
-        for a, b in zip(round_a, round_b, strict=True)
+def _is_shift(flat: _Flat, program: Program, by: int, n: int, indexed: set[BufferName]) -> bool:
+    """Whether a program equals shifted(the flat one, by, ...), found without building it. indexed:
+    the buffers of n chunks.
+    """
+    shape, buffers, places, peers = flat
+    return _flat(program) == (
+        shape,
+        buffers,
+        [
+            (place + by) % n if buffer in indexed else place
+            for buffer, place in zip(buffers, places, strict=True)
+        ],
+        [(peer + by) % n for peer in peers],
     )
 
 
@@ -360,12 +356,13 @@ def build(
 
     first = program_at(0)
     programs = [first]
-    guess = chunks_so_far()
+    guess, flat = chunks_so_far(), _flat(first)
+    indexed = {buffer for buffer, count in guess.items() if count == n}
     # tracks advance independently of each other, which one rank's steps do not show
     symmetric = not what.is_rooted and len(first) == 1
     for rank in range(1, n):
         program = program_at(rank)
-        if symmetric and is_shift(first, program, rank, n, guess):
+        if symmetric and _is_shift(flat, program, rank, n, indexed):
             continue
         if symmetric:
             symmetric = False
