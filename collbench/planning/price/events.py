@@ -33,6 +33,19 @@ class Duty(NamedTuple):
     stores: int = 0
 
 
+class Amounts(NamedTuple):
+    """What an event takes of a core, as of PricedEvent."""
+
+    is_launch: bool
+    steps: int
+    takes: int
+    posts: int
+    reads: int
+    loads: int
+    writes: int
+    stores: int
+
+
 class PricedEvent(NamedTuple):
     """after: the events of the own rank that must be over; arrived: (event, port) that fill what it
     takes; returned: (event, port) that give slots, or the user's buffer, free. is_launch: the rank
@@ -106,20 +119,22 @@ class Events:
         return max(local.values(), default=0)
 
     @cached_property
-    def on_cores(self) -> list[tuple[PricedEvent, list[int], list[int], int, int]]:
-        """Each event, those that it waits for of its own rank and of others, its loads and its
-        stores.
+    def on_cores(self) -> tuple[list[Amounts], list[tuple[int, int, list[int], list[int]]]]:
+        """Each amount of work of an event once; and of every event its rank, the number of its
+        amount, and those that it waits for of its own rank and of others.
         """
-        return [
-            (
-                event,
-                [one for one in event.after if one >= 0],
-                [one for one, _ in (*event.arrived, *event.returned)],
-                event.loads,
-                event.stores,
-            )
-            for event in self.events
-        ]
+        amounts: dict[Amounts, int] = {}
+        waits = list[tuple[int, int, list[int], list[int]]]()
+        for event in self.events:
+            amount = Amounts(
+                event.is_launch, event.steps, event.takes, event.posts, event.reads, event.loads,
+                event.writes, event.stores,
+            )  # fmt: skip
+            number = amounts.setdefault(amount, len(amounts))
+            own = [one for one in event.after if one >= 0]
+            others = [one for one, _ in (*event.arrived, *event.returned)]
+            waits.append((event.rank, number, own, others))
+        return list(amounts), waits
 
     @cached_property
     def causes(self) -> list[int]:

@@ -141,18 +141,26 @@ def _ends(work: Work, events: Events, piece_bytes: float, on: CpuCosts) -> Seque
     )
     memory_s = bytes_ / (on.memory_gbs * 1e9)
     hop_s = on.hop_s(work.schedule.n)
-    end = [0.0] * len(events.events)
-    cores, memory = [0.0] * on.cores, 0.0
-    for number, (event, own, others, loads, stores) in enumerate(events.on_cores):
-        core = event.rank % on.cores
-        start = cores[core]
-        for one in own:
-            start = max(start, end[one])
-        for one in others:
-            start = max(start, end[one] + hop_s)
+    amounts, waits = events.on_cores
+    worked, moved = list[float](), list[float]()
+    for event in amounts:
         seconds = on.launch_us * 1e-6 if event.is_launch else 0.0
         seconds += event.steps * step_s + event.takes * take_s + event.posts * post_s
-        seconds += loads * read_s + event.writes * write_s + stores * send_s
-        memory = max(memory, start) + (event.reads + event.writes + stores) * memory_s
-        end[number] = cores[core] = max(start + seconds, memory)
+        seconds += event.loads * read_s + event.writes * write_s + event.stores * send_s
+        worked.append(seconds)
+        moved.append((event.reads + event.writes + event.stores) * memory_s)
+    end = list[float]()
+    cores, memory = [0.0] * on.cores, 0.0
+    for rank, amount, own, others in waits:  # millions of turns: no call in them
+        start = cores[rank % on.cores]
+        for one in own:
+            if end[one] > start:
+                start = end[one]
+        for one in others:
+            if end[one] + hop_s > start:
+                start = end[one] + hop_s
+        memory = (memory if memory > start else start) + moved[amount]
+        over = start + worked[amount]
+        cores[rank % on.cores] = over if over > memory else memory
+        end.append(cores[rank % on.cores])
     return [max(end[one] for one in ends) for ends in events.ends]
