@@ -242,6 +242,7 @@ def split(a: Ints, b: Ints, slow: Floats) -> tuple[tuple[int, ...], Ints]:
         before, least = group.copy(), np.minimum(group[a], group[b])[is_good]
         np.minimum.at(group, a[is_good], least)
         np.minimum.at(group, b[is_good], least)
+        group = group[group]  # else labels take a step along a ring of hosts in each turn
     present = np.unique((a, b))
     sides = [tuple(present[group[present] == one].tolist()) for one in np.unique(group[present])]
     crossing = np.flatnonzero(group[a] != group[b])

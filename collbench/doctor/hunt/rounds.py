@@ -61,9 +61,10 @@ def groups(world: PairWorld, *, rails: bool = False, where: Where = "both") -> l
     rails: only ranks of the same number on different hosts. where: of the network, one rank of
     every host, or with rails all of them; inside, the ranks of each host.
     """
-    order = sorted(range(world.n), key=lambda rank: (world.host_numbers[rank], world.local[rank]))
+    hosts = world.host_numbers
+    order = sorted(range(world.n), key=lambda rank: (hosts[rank], world.local[rank]))
     if where == "inside":
-        return [] if rails else _by(world.host_numbers, order)
+        return [] if rails else _by(hosts, order)
     if rails:
         return _by(world.local, order)
     if where == "network":
