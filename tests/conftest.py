@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case",
         action="store_true",
-        help="also the cases of exhaustive tests whose pairs of values others have",
+        help="also cases of exhaustive tests whose pairs of values others have, and more draws",
     )
 
 
@@ -68,17 +68,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests with the marker daily the first cases alone stay in the quick tier. Of those in the
     exhaustive tier every pair of values of three parameters or more is tried, and each kernel on
-    two architectures.
+    two architectures, and cases with the marker more are not.
     """
     cases: Counter[str] = Counter()
     by_test: dict[str, dict[tuple[str, ...], pytest.Item]] = {}
+    spared: list[pytest.Item] = []
     for item in items:
         mark, test = item.get_closest_marker("daily"), item.nodeid.partition("[")[0]
         if mark is not None and item.get_closest_marker("exhaustive") is None:
             cases[test] += 1
             if cases[test] > mark.args[0]:
                 item.add_marker("exhaustive")
-        if isinstance(item, pytest.Function) and item.get_closest_marker("exhaustive") is not None:
+        is_exhaustive = item.get_closest_marker("exhaustive") is not None
+        if item.get_closest_marker("more") is not None:
+            spared.append(item)
+        elif is_exhaustive and isinstance(item, pytest.Function):
             params = item.callspec.params if hasattr(item, "callspec") else {}
             values = params.values()
             if len(values) > 2 or (len(values) == 2 and "arch" in params):
@@ -91,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (by_case, set((in_turns if len(next(iter(by_case))) == 2 else pairwise_of)(by_case)))
         for by_case in by_test.values()
     ]
-    spared = [one[words] for one, chosen in rows for words in one if words not in chosen]
+    spared += [one[words] for one, chosen in rows for words in one if words not in chosen]
     config.hook.pytest_deselected(items=spared)
     left = set(spared)
     items[:] = [item for item in items if item not in left]
@@ -110,6 +114,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(autouse=True)
 def _other_workers_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that tests measure in this process do not say that tests beside them had the cores."""
+    """Rows that tests measure in this process do not say that tests beside them had the cores, so
+    nothing looks for a while at what others have of them.
+    """
     for module in ("collbench.bench.runner", "collbench.bench.busy"):
         monkeypatch.setattr(f"{module}.look", lambda *own: None)
+    monkeypatch.setattr("collbench.bench.runner._WATCHED_S", 0.0)

@@ -8,20 +8,13 @@ import pytest
 
 from tests.support.faults import draw, table, what_is_wrong
 from tests.support.runs import library
-
-DAILY, ALL = 3, 40
-
+from tests.support.tiers import tiered
 
 PROMISED = table(library())
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=() if seed < DAILY else pytest.mark.exhaustive)
-        for seed in range(ALL)
-    ],
+    "seed", tiered([(seed,) for seed in range(16)], [(0,)], [(seed,) for seed in range(16, 40)])
 )
 def test_a_fault(tmp_path: Path, seed: int) -> None:
     fault = draw(seed, PROMISED)

@@ -56,12 +56,12 @@ class Judgement:
         return (self.reference, self.elsewhere) != ("right", "right")
 
 
-def judge(subject: Subject, seed: int, orders: int = 3) -> Judgement:
+def judge(subject: Subject, seed: int, orders: int = 3, *, is_accepted: bool = False) -> Judgement:
     """Ask the check, and try a schedule out in that many orders beside the reference's; in eight
     times as many if the check refuses it and the reference does not show why; and, if the check
-    accepts it, on plans as they are laid out.
+    accepts it, on plans as they are laid out. is_accepted: the check was asked before.
     """
-    refused = why_refused(subject)
+    refused = "" if is_accepted else why_refused(subject)
     first: Verdict = on_reference(plan_of(subject))
     elsewhere: Verdict = "right"
     if first == "right":

@@ -37,7 +37,7 @@ def accepted(count: int, seed: int) -> Iterator[Judgement]:
     """So many mutants that the check accepts, and what was found of each."""
     drawn = ((number, mutant(Random(f"{seed} {number}"), number)) for number in itertools.count())
     fine = ((number, subject) for number, subject in drawn if not why_refused(subject))
-    return (judge(subject, number) for number, subject in islice(fine, count))
+    return (judge(subject, number, is_accepted=True) for number, subject in islice(fine, count))
 
 
 def unchanged(count: int, seed: int) -> Iterator[Judgement]:

@@ -32,7 +32,7 @@ def told(found: Judgement) -> str:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("count", tiered([(3 * KINDS,), (SOME,)], [(3 * KINDS,)]))
+@pytest.mark.parametrize("count", tiered([(10 * KINDS,)], [], [(SOME,)]))
 def test_what_shows_itself_is_refused(count: int) -> None:
     """And what is refused though it was right in all orders that were tried breaks a rule that
     schedules must keep.
@@ -48,10 +48,10 @@ def test_what_shows_itself_is_refused(count: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", tiered([(2,)], [], [(3,), (4,)]))
 def test_what_is_accepted_is_right(seed: int) -> None:
     """With real sizes on the reference, and in other orders of events with every phase of credits:
-    three thousand in all.
+    a thousand, and with more seeds three thousand in all.
     """
     judged = accepted(SOME, seed)
     assert [told(found) for found in judged if found.is_bad] == []
@@ -62,14 +62,14 @@ def test_the_page_about_the_proof_tells_every_rule() -> None:
     assert [rule for rule in RULES.values() if f"| {rule} |" not in page] == []
 
 
-@pytest.mark.parametrize("count", tiered([(30,), (SOME // 2,)], [(30,)]))
+@pytest.mark.parametrize("count", tiered([(30,), (SOME // 5,)], [(30,)], [(SOME // 2,)]))
 def test_valid_schedules_are_accepted_and_right(count: int) -> None:
     judged = list(unchanged(count, seed=1))
     assert [(told(found), found.refused) for found in judged if found.is_bad or found.refused] == []
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("count", tiered([(56,), (SOME // 2,)], [(56,)]))
+@pytest.mark.parametrize("count", tiered([(SOME // 5,)], [], [(SOME // 2,)]))
 def test_broken_actions_show_on_the_reference(count: int) -> None:
     unnoticed = {
         line[:58].strip() for line in lowered(action_mutant, count, 1) if "nothing" in line
@@ -77,7 +77,7 @@ def test_broken_actions_show_on_the_reference(count: int) -> None:
     assert unnoticed.isdisjoint(ALWAYS_SHOWN)
 
 
-@pytest.mark.parametrize("count", tiered([(16,), (SOME // 5,)], [(16,)]))
+@pytest.mark.parametrize("count", tiered([(16,), (SOME // 10,)], [(16,)], [(SOME // 5,)]))
 def test_broken_programs_show_on_gpus_of_numpy_arrays(count: int) -> None:
     unnoticed = {
         line[:58].strip() for line in lowered(program_mutant, count, 1) if "nothing" in line

@@ -1,5 +1,5 @@
-"""Two tiers from one list of cases: some run with every `pytest`, the others with `pytest -m
-exhaustive`.
+"""Tiers from one list of cases: some run with every `pytest`, others with `pytest -m exhaustive`,
+and draws beyond those that a statement needs with `--every-case` as well.
 
 Most mistakes need two values together, seldom three. A pairwise selection of a product keeps every
 pair of values and shrinks it to little more than the product of its two longest factors.
@@ -17,16 +17,22 @@ Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 def tiered(
-    cases: Iterable[tuple[Any, ...]], daily: Iterable[tuple[Any, ...]]
+    cases: Iterable[tuple[Any, ...]],
+    daily: Iterable[tuple[Any, ...]],
+    more: Iterable[tuple[Any, ...]] = (),
 ) -> list[ParameterSet]:
-    """The parameters of a test, of which all but the daily ones have the marker exhaustive.
+    """The parameters of a test, of which all but the daily ones have the marker exhaustive; more:
+    those that only --every-case runs.
 
     Any: parameters may have any type, as those of pytest.mark.parametrize.
     """
     chosen = list(daily)
     return [
-        pytest.param(*case, marks=() if case in chosen else pytest.mark.exhaustive)
-        for case in cases
+        *(
+            pytest.param(*case, marks=() if case in chosen else pytest.mark.exhaustive)
+            for case in cases
+        ),
+        *(pytest.param(*case, marks=(pytest.mark.exhaustive, pytest.mark.more)) for case in more),
     ]
 
 
@@ -50,10 +56,11 @@ def pairwise_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def in_turns(rows: Iterable[Row]) -> list[Row]:
-    """Rows of two values: each first one with two of its second ones, which take turns.
+    """Rows of two values: each first one with two of its second ones, or with one of two, which
+    take turns.
 
     >>> in_turns([(kind, arch) for kind in "abc" for arch in (70, 80, 90, 100)])
-    [('a', 70), ('a', 90), ('b', 80), ('b', 100), ('c', 90), ('c', 70)]
+    [('a', 70), ('a', 100), ('b', 80), ('b', 70), ('c', 90), ('c', 80)]
     """
     of_first: dict[object, list[Row]] = {}
     for row in rows:
@@ -61,7 +68,7 @@ def in_turns(rows: Iterable[Row]) -> list[Row]:
     return [
         same[(number + step) % len(same)]
         for number, same in enumerate(of_first.values())
-        for step in {0, len(same) // 2}
+        for step in range(0, len(same), len(same) // 2 + 1)
     ]
 
 
