@@ -9,6 +9,7 @@ import hashlib
 import os
 import pickle
 import re
+import struct
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from collbench.device.compile import Source, compile_source
 LIBRARIES = {13: "cu13/lib/libnvrtc.so.13", 12: "cuda_nvrtc/lib/libnvrtc.so.12"}
 WHEELS = "pip install 'collbench[test]'"
 _LIMIT_S = 120
+_IS_EXECUTED = 4  # SHF_EXECINSTR of a section of ELF
 
 
 class NvrtcError(Exception):
@@ -121,12 +123,24 @@ def compiled_once(source: Source, arch: int, *more: str) -> tuple[bytes, str]:
     return made
 
 
+def code_bytes(cubin: bytes) -> int:
+    """The size of all sections of machine code that are executed."""
+    (start,), (size, count) = (
+        struct.unpack_from("<Q", cubin, 40),
+        struct.unpack_from("<2H", cubin, 58),
+    )
+    sections = [
+        struct.unpack_from("<2I4Q", cubin, start + number * size) for number in range(count)
+    ]
+    return sum(length for _, _, flags, _, _, length in sections if flags & _IS_EXECUTED)
+
+
 def instructions(cubin: bytes, folder: Path) -> Counter[str]:
     """The count of each instruction, with its modifiers, in machine code."""
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
     done = subprocess.run(
-        [_in_wheels("cu13/bin/nvdisasm"), "-c", file],
+        [_in_wheels("cu13/bin/nvdisasm"), "-c", "--no-dataflow", file],
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,

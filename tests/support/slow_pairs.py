@@ -5,6 +5,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -30,15 +31,20 @@ def world(hosts: int, width: int = 1) -> PairWorld:
     return world_of([f"h{host}" for host in range(hosts) for _ in range(width)])
 
 
-def draw(
-    rng: np.random.Generator, ranks: PairWorld, choice: str, repeats: int, spread: float
-) -> Table:
-    """Samples of both directions between hosts, or between the ranks of one, with nothing slow."""
+@cache
+def _pairs(ranks: PairWorld, choice: str) -> Ints:
     pairs = np.array([pair for turn in planned(ranks, choice) for pair in turn])
     host = np.array(ranks.host_numbers)
     if len(ranks.host_names) > 1:
         pairs = pairs[host[pairs[:, 0]] != host[pairs[:, 1]]]
-    pairs = np.repeat(np.concatenate((pairs, pairs[:, ::-1])), repeats, axis=0)
+    return np.concatenate((pairs, pairs[:, ::-1]))
+
+
+def draw(
+    rng: np.random.Generator, ranks: PairWorld, choice: str, repeats: int, spread: float
+) -> Table:
+    """Samples of both directions between hosts, or between the ranks of one, with nothing slow."""
+    pairs = np.repeat(_pairs(ranks, choice), repeats, axis=0)
     noise = rng.normal(0, spread, len(pairs))
     noise += (
         (rng.random(len(pairs)) < WILD) * math.log(WILD_FACTOR) * rng.choice([-1, 1], len(pairs))
