@@ -174,7 +174,7 @@ BAD = [
 ]
 
 
-@pytest.mark.daily(6)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(("body", "code", "said"), BAD)
 def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said: str) -> None:
     found, rows = swept(tmp_path, kernel(body), "--timeout", "1")
@@ -199,7 +199,7 @@ def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: st
     assert {row.size_bytes: row.status for row in rows} == {1024: "waived", 65536: "ok"}
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @needs_mpi
 @pytest.mark.parametrize(
     ("body", "code", "said"),

@@ -39,6 +39,7 @@ def session_of(
     return gpu.MpiGpuSession(LocalGroup(), given, hot=False, options=GpuOptions())
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 def test_every_collective_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 3

@@ -68,7 +68,7 @@ def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
         session.close()
 
 
-@pytest.mark.daily(9)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(("mode", "hot", "size_bytes", "kind"), tiered(CELLS + KEPT, DAILY))
 def test_what_is_left_out_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mode: str, hot: bool, size_bytes: int, kind: PlantKind

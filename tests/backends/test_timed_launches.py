@@ -72,6 +72,7 @@ def test_what_is_compared_was_launched_and_is_known(
             assert set(checked) == set(order)
 
 
+@pytest.mark.daily(17)
 @pytest.mark.parametrize("redop", REDOPS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_the_first_element_is_one_that_a_reduction_in_place_changes(

@@ -98,6 +98,7 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     assert {comm.state for comm in nccl.comms} == {"destroyed"}
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 @pytest.mark.parametrize("kind", PLANTS)
 def test_what_a_library_leaves_out_is_noticed(
@@ -307,7 +308,7 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     assert point.waived == "groups and mixes on GPUs are of one host: start all ranks there"
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "what",
     [

@@ -53,6 +53,7 @@ def defined(what: Problem, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return [np.concatenate([parts[i][j] for i in range(n)]) for j in range(n)]
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_the_reference_does_what_the_definition_says(op: OpName, algo: str) -> None:
     for n, seed in ((2, 1), (3, 2), (6, 4)):

@@ -65,6 +65,7 @@ def measurement_of(cases: Sequence[Case], **settings: Any) -> Measurement:
     )
 
 
+@pytest.mark.exhaustive
 def test_real_launches_take_longer() -> None:
     cases = [
         Case(op=op, backend="cpu", ranks=2, size_bytes=size) for op in OPS for size in (64, 1 << 16)

@@ -250,6 +250,7 @@ def test_what_copies_lose_is_said_beside_what_computing_loses(
     assert "4 channels cost 20.0 % of copying and give" in " ".join(capfd.readouterr().out.split())
 
 
+@pytest.mark.exhaustive
 def test_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Our collective beside real processes that compute and copy."""
     monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "it is missing")

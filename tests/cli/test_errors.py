@@ -150,6 +150,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.daily(60)
 @pytest.mark.parametrize(("name", "param"), OPTIONS)
 def test_an_option_that_is_given_twice_is_refused(
     capfd: Capture, name: str, param: click.Option

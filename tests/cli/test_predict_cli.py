@@ -74,6 +74,7 @@ def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture
     assert "no NIC" in capsys.readouterr().err
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("machine", "hosts", "is_known"),
     [

@@ -38,6 +38,7 @@ def lines(err: str) -> list[str]:
     return [line.partition(":")[0] for line in err.splitlines() if not line.startswith("# ")]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("words", "code"),
     tiered(

@@ -237,7 +237,7 @@ def test_one_slow_size_by_chance_is_not_worse_and_several_are() -> None:
     assert verdicts == [[0, 1, 0], [4, 0, 0]]
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("spread", [0.005, 0.015])
 def test_chance_calls_nothing_worse_or_better(spread: float) -> None:
     """Rows of a healthy machine move by t from run to run; the repeats do not show it."""

@@ -143,7 +143,7 @@ CODES = {
 }
 
 
-@pytest.mark.daily(13)
+@pytest.mark.daily(7)
 @pytest.mark.parametrize("line", CODES)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]

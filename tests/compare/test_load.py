@@ -182,6 +182,7 @@ LINES = (b"x" * 99 + b"\n", b"1 ", b"#  \n", b"       1024           256 float \
 HEADS = (b"", b"# nThread 1\n", b"{")
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("line", "head"), tiered(product(LINES, HEADS), list(zip(LINES, cycle(HEADS)))), ids=repr
 )

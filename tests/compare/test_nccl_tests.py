@@ -171,6 +171,7 @@ def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Pat
         load(written(tmp_path, text))
 
 
+@pytest.mark.daily(1)
 @needs_shared
 @pytest.mark.parametrize("name", ["allreduce.txt", "allreduce_debug.txt", "allreduce_iters.txt"])
 def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(

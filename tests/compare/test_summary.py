@@ -192,6 +192,7 @@ def test_algorithms_cross() -> None:
     assert distinguishing_knobs(by_workload(given)) == {"cuda": ()}  # channels follow from the size
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("knob", KNOB_FIELDS)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")

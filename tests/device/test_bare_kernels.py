@@ -14,7 +14,6 @@ from collbench.device.compile import SOURCES, kernel_source
 from collbench.planning.planner import resolve
 from tests.device.test_kernels import SHAPES, compiled, limits_of
 from tests.support.nvrtc import code_bytes
-from tests.support.tiers import tiered
 
 _TRACED_LINE = re.compile(r'^ *(?:TRACED\(.*\)|#include "trace\.cuh")\n', re.MULTILINE)
 _BLOCKS = re.compile(
@@ -39,7 +38,7 @@ def bare(folder: Path) -> Path:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "arch"), tiered(CASES, [("pulled", 90)]))
+@pytest.mark.parametrize(("kind", "arch"), CASES)
 def test_kernels_have_stamps_if_traced(kind: str, arch: int) -> None:
     plan = resolve(SHAPES[kind], limits_of(arch)).plan
     traced, code = (
@@ -48,11 +47,8 @@ def test_kernels_have_stamps_if_traced(kind: str, arch: int) -> None:
     assert code_bytes(traced) > code_bytes(code)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("kind", "arch"),
-    tiered(CASES, [("simple", 70), ("pulled", 90), ("ll", 90), ("ll128 interpreted", 90)]),
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "arch"), CASES)
 def test_kernels_have_no_byte_of_what_they_do_not_use(
     kind: str, arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

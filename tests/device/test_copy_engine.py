@@ -59,7 +59,7 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("op", "algo", "direct"),
     tiered(
@@ -321,7 +321,7 @@ DAILY_KERNELS = [
 ]
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("arch", "dtype", "ranks", "redop"),
     # their arithmetic is that of the other kernels, which have every one of these

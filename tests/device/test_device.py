@@ -141,7 +141,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         assert_right(plan, number)
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Several slices, sizes that are no multiple of a chunk, and every pair of a number of ranks, a

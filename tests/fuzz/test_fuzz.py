@@ -10,7 +10,7 @@ from tests.fuzz.cases import Case, case
 from tests.fuzz.judge import Outcome, fault, outcome
 from tests.support.tiers import tiered
 
-FEW, PART, MANY = 250, 2500, 10_000
+FEW, PART, MANY = 100, 2500, 10_000
 SEED = 1
 PARTS = [(0, FEW), *((first, PART) for first in range(FEW, MANY, PART))]
 

@@ -52,7 +52,7 @@ JSON_LINES: dict[str, Callable[[str], object]] = {
 FILES = ("mpirun-tagged.txt", "no-ranks.txt", "all_gather-2.0.txt", "osu_allreduce.txt")
 
 
-@pytest.mark.daily(32)
+@pytest.mark.daily(11)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_a_prefix_changes_nothing(prefix: Prefix, name: str, tmp_path: Path) -> None:

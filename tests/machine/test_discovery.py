@@ -58,6 +58,7 @@ def ask(tmp_path: Path) -> "Ask":
 Ask = Callable[..., Recording]
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_replayed_recording_gives_the_same_graph(ask: Ask, machine: str) -> None:
     recording = ask(MACHINES[machine])

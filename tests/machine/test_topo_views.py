@@ -416,6 +416,7 @@ DRAWABLE = [
 ]
 
 
+@pytest.mark.daily(28)
 @pytest.mark.parametrize("make", DRAWABLE)
 def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
     make: Callable[[], Topology],

@@ -66,7 +66,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     assert len(heads) == 1
 
 
-@pytest.mark.daily(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("backend", "dtypes", "redops"),
     tiered(

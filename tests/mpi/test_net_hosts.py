@@ -13,6 +13,7 @@ from tests.support.tiers import tiered
 from tests.support.two_hosts import CABLES, two_hosts
 
 
+@pytest.mark.exhaustive
 def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as hosts:
         asked = sweep(

@@ -100,7 +100,7 @@ def test_the_largest_numbers_fit_their_fields() -> None:
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 
-@pytest.mark.daily(9)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(("op", "algo", "transport"), in_turn(["p2p", "shm", "net"]))
 def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, transport: str) -> None:
     for ranks in (2, 4, 16):

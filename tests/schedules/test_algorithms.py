@@ -89,7 +89,7 @@ def test_oneshot_in_place_lends_nothing() -> None:
         plan_of(problem("allreduce", 4, in_place=True), "oneshot", direct=True)
 
 
-@pytest.mark.daily(15)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices(op: OpName, algo: str) -> None:
     for n in (2, 5, 8):
@@ -99,6 +99,7 @@ def test_slices(op: OpName, algo: str) -> None:
         check(pull_zero_copy(schedule, in_place=False), slots=8, slices=2)
 
 
+@pytest.mark.daily(14)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_any_rank_order(op: OpName, algo: str) -> None:
     for order in ((2, 0, 1), (3, 1, 4, 0, 2), (5, 4, 3, 2, 1, 0)):

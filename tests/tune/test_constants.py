@@ -94,6 +94,7 @@ def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> No
         cpu_costs(str(file))
 
 
+@pytest.mark.exhaustive
 def test_constants_that_price_worse_are_not_better() -> None:
     one = planted_cpu(1, 0.0)
     assert one.is_better
