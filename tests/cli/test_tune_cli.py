@@ -232,7 +232,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
     command = [sys.executable, "-m", "tests.support.planted_tune", "--backend", "cpu"]
-    command += ["--op", "broadcast", "--sizes", "8K", "--budget", "20s"]
+    command += ["--op", "broadcast", "--sizes", "8K", "--budget", "10s"]
     command = under_mpirun(2, command) if is_launched else [*command, "--ranks", "2"]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment(), timeout=290, check=False

@@ -48,11 +48,14 @@ def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
 @pytest.mark.parametrize("n", RANKS)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_proved_and_right_for_roots_and_layouts(op: OpName, algo: str, n: int) -> None:
-    """Every layout; of several roots each with one in turn."""
-    every = list(roots(op, n))[:: 1 if n <= 8 else n // 5]
+    """Every layout, of 64 ranks one; of several roots each with one in turn, all of eight ranks
+    and two of 64.
+    """
+    every = list(roots(op, n))[:: max(1, n * n // 80)]
     for number, root in enumerate(every):
         turn = (n + number) % len(LAYOUTS)
-        for slots, channels in LAYOUTS if len(every) == 1 else LAYOUTS[turn : turn + 1]:
+        is_each = len(every) == 1 and n < 64
+        for slots, channels in LAYOUTS if is_each else LAYOUTS[turn : turn + 1]:
             what = problem(op, n, root=root, count=3 * n + 1)
             assert_right(plan_of(what, algo, slots=slots, channels=channels))
 
