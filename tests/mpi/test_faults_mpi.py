@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from itertools import product
 from pathlib import Path
 from shlex import split
 
@@ -29,7 +28,7 @@ from tests.support.runs import (
     under_mpirun,
     without_mpi4py,
 )
-from tests.support.tiers import tiered
+from tests.support.tiers import ranks_in_turns, tiered
 
 pytestmark = needs_mpi
 
@@ -48,7 +47,7 @@ def long_sweep(folder: Path, *more: str) -> list[str]:
     return sweep("--ranks", "2", "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), NET)), []), ids=name)
+@pytest.mark.parametrize(("rank", "more"), ranks_in_turns(((), NET)), ids=name)
 def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
     """Its guardian says so, and how the launcher ends."""
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
@@ -59,7 +58,7 @@ def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), PEER, NET)), []), ids=name)
+@pytest.mark.parametrize(("rank", "more"), ranks_in_turns(((), PEER, NET)), ids=name)
 def test_a_stopped_rank_ends_all_within_a_deadline(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -346,7 +345,7 @@ def test_timed_launches_that_leave_out_work_are_wrong(
         assert [row for row in rows if row.status != "wrong"] == []
 
 
-@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), (PEER, NET)), []), ids=name)
+@pytest.mark.parametrize(("rank", "more"), ranks_in_turns((PEER, NET)), ids=name)
 def test_a_killed_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -359,7 +358,7 @@ def test_a_killed_rank_of_mpiruns_is_named(
         assert run.rows()[-1].status == "error"
 
 
-@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), (PEER, NET)), []), ids=name)
+@pytest.mark.parametrize(("rank", "more"), ranks_in_turns((PEER, NET)), ids=name)
 def test_a_stopped_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.runs import (
     needs_mpi,
     under_mpirun,
 )
-from tests.support.tiers import tiered
+from tests.support.tiers import ranks_in_turns, tiered
 
 pytestmark = needs_mpi
 HUNT = [sys.executable, "-m", "collbench", "hunt", "--backend", "cpu"]
@@ -118,7 +118,7 @@ def test_wrong_bytes_have_no_rate(
 
 
 @pytest.mark.parametrize(
-    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=_words
+    ("rank", "started"), ranks_in_turns((_local, _by_launcher), (0, 2)), ids=_words
 )
 def test_a_killed_rank_is_named(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
@@ -132,7 +132,7 @@ def test_a_killed_rank_is_named(
 
 
 @pytest.mark.parametrize(
-    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=_words
+    ("rank", "started"), ranks_in_turns((_local, _by_launcher), (0, 2)), ids=_words
 )
 def test_a_stopped_rank_is_named_within_a_deadline(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]

@@ -36,6 +36,16 @@ def tiered(
     ]
 
 
+def ranks_in_turns(ways: Sequence[Any], ranks: tuple[int, int] = (0, 1)) -> list[ParameterSet]:
+    """A rank and a way to run: one of two ranks in turn for each way, and with --every-case the
+    other one as well; all exhaustive.
+    """
+    turns = [(ranks[number % 2], ranks[1 - number % 2], way) for number, way in enumerate(ways)]
+    return tiered(
+        [(rank, way) for rank, _, way in turns], [], [(other, way) for _, other, way in turns]
+    )
+
+
 def pairwise_of(rows: Iterable[Row]) -> list[Row]:
     """Rows that contain every pair of values which occurs in `rows`; always the same ones.
 
