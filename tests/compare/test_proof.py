@@ -111,7 +111,7 @@ def test_rates_in_another_unit(tmp_path: Path) -> None:
 def test_deviations_of_old_versions(
     check: str, end: str, statuses: list[str], notes: set[str], tmp_path: Path
 ) -> None:
-    text = "all_reduce_perf\n" + output(VERSIONS[2], "allreduce", 4, ROWS[:1], end=lambda _: end)
+    text = "all_reduce_perf\n" + output(VERSIONS[1], "allreduce", 4, ROWS[:1], end=lambda _: end)
     loaded = load(written(tmp_path, text.replace("0e+00", check, 1)))
     assert list(loaded.frame["status"]) == statuses
     assert set(loaded.frame["notes"]) == notes
