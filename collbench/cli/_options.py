@@ -52,6 +52,12 @@ class OutputFile(FileName):
     def __init__(self, *marks: str) -> None:
         self.marks = marks
 
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
+        if str(value).startswith("@"):
+            name = f"{value} is the name of a saved run"
+            raise _bad(param, name, f"give ./{value} for a file of that name")
+        return super().convert(value, param, ctx)
+
 
 PAGE = '<meta name="generator" content="collbench'  # of every page
 DRAWING = '<svg class="collbench"'

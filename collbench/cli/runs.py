@@ -1,5 +1,6 @@
 """`collbench runs`: the sweeps that were saved."""
 
+import math
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,8 +14,9 @@ from collbench.cli._options import Whole, json_option
 from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
+from collbench.core.options import Options
 from collbench.core.screen import remark, say, width
-from collbench.core.text import table
+from collbench.core.text import some_of, table
 from collbench.core.units import format_duration
 
 _MOST_SHOWN = 20
@@ -62,7 +64,7 @@ def command(context: click.Context, /, **_: object) -> None:
     if (nodes := context.params["nodes"]) is not None:
         if context.params["keep"] is not None:
             raise UsageError("--nodes removes nothing", "leave out --keep")
-        _list_nodes(Path(nodes) if nodes else None, show_all=context.params["show_all"])
+        _list_nodes(Path(nodes) if nodes else None, context.params)
         return
     runs = saved_runs()
     keep: int | None = context.params["keep"]
@@ -95,15 +97,28 @@ def command(context: click.Context, /, **_: object) -> None:
     remark(f"The files are in {_place()}.")
 
 
-def _list_nodes(folder: Path | None, *, show_all: bool) -> None:
-    from collbench.doctor.saved_checks import read_nodes
+def _list_nodes(folder: Path | None, options: Options) -> None:
+    from collbench.doctor.saved_checks import read_nodes, without_checks
     from collbench.doctor.tables.nodes import node_lines, states_of
 
-    states = states_of(read_nodes(folder))
+    if folder is not None and not folder.is_dir():
+        raise UnavailableError(f"--nodes: {folder} is no folder", "give that of check --nodes")
+    nodes = read_nodes(folder)
+    states = states_of(nodes)
+    if broken := without_checks(folder, nodes):
+        remark(f"No check can be read in {some_of(broken)}.")
+    if options["json"] is not None:
+        data = [
+            one._asdict() | {"drift": None if math.isnan(one.drift) else one.drift}
+            for one in states
+        ]
+        write_document(result_json(data), options["json"], "--json")
+    if options["json"] == "-":
+        return
     if not states:
         say("No check is saved: collbench check --save keeps them.")
         return
-    shown = states if show_all else states[:_MOST_SHOWN]
+    shown = states if options["show_all"] else states[:_MOST_SHOWN]
     for line in node_lines(shown, width(sys.stdout)):
         say(line)
     if len(shown) < len(states):

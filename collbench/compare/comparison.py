@@ -90,16 +90,18 @@ def assessment_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) 
     """The same as an assessment. Bad is a row or a group that is slower (by more than the limit of
     the gate, if there is one) or a loss; unknown is a row that took longer by more than the limit
     and cannot be judged; skipped is one that cannot be told otherwise. The whole is what the gate
-    says, and good without one, as the exit code is.
+    says; without one it is bad where a line is, and unknown where none is good.
     """
     lines = [*_row_lines(changes, gate), *_group_lines(changes, gate)]
     losses = changes.losses if gate is None else gate.losses
     lines += [_line("losses", one.kind, "bad", one.text) for one in losses]
     hosts = set(texts_of(changes.rows["host"])) if len(changes.rows) else set()
+    grades = {line.grade for line in lines}
+    seen: Grade = "bad" if "bad" in grades else "good" if "good" in grades else "unknown"
     return Assessment(
         command="compare",
         subject=f"{titles[0]} against {titles[1]}",
-        grade="good" if gate is None else _GRADES[gate.verdict],
+        grade=seen if gate is None else _GRADES[gate.verdict],
         why="" if gate is None or gate.verdict == "pass" else "; ".join(gate.reasons),
         lines=lines,
         host=hosts.pop() if len(hosts) == 1 else "",

@@ -7,7 +7,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -87,12 +87,18 @@ def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
     return nodes
 
 
+def without_checks(folder: Path | None, nodes: Iterable[str]) -> list[str]:
+    """The names of files of nodes that have no check, broken lines being none."""
+    known = set(map(_file_name, nodes))
+    return sorted(file.name for file in _files(folder) if file.name not in known)
+
+
 def keep(check: SavedCheck, folder: Path | None) -> None:
     """Add a check to the file of its node; as many nodes at once as like. Raises OSError or
     RuntimeError.
     """
     place = _made(folder)
-    file = place / f"{quote(check.host, safe='')[:200]}.jsonl"
+    file = place / _file_name(check.host)
     with _locked(place), file.open("a+b", buffering=0) as out:
         size = out.seek(0, os.SEEK_END)
         out.seek(max(0, size - 1))
@@ -129,6 +135,10 @@ def forget() -> int:
 def _folder(folder: Path | None) -> Path:
     # what is in "checks" and "references" there was kept by earlier versions, in other forms
     return folder or state_folder() / "nodes"
+
+
+def _file_name(host: str) -> str:
+    return f"{quote(host, safe='')[:200]}.jsonl"
 
 
 def _made(folder: Path | None) -> Path:
