@@ -19,7 +19,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, get_args, get_type_hints
 
-from collbench.core.collectives import ALL_OPS
+from collbench.core.collectives import ALL_OPS, collective
 from collbench.core.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import UnavailableError, UsageError
@@ -417,7 +417,31 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
                 f" reads {schema}",
                 "give another file",
             )
-        yield record_of(cells)
+        record = record_of(cells)
+        if why := _contradiction(record):
+            raise ValueError(why)
+        yield record
+
+
+_ROUNDED = 0.05  # of busbw, in rows that others published
+
+
+def _contradiction(record: Record) -> str:
+    """What cannot be of a row that is ok: more than a digit was lost."""
+    if record.status != "ok":
+        return ""
+    if record.ranks < 1 or record.size_bytes < 0:
+        return f"{record.ranks} ranks and {record.size_bytes} bytes"
+    if record.wrong:
+        return f"{record.wrong} wrong elements in a row that is ok"
+    is_plain = not (record.mix or record.groups) and record.op in ALL_OPS
+    if not is_plain or not record.time_us or record.busbw_gbs is None:
+        return ""
+    factor = collective(record.op).factor(record.ranks)
+    busbw_gbs = factor * record.size_bytes / record.time_us / 1e3
+    if abs(record.busbw_gbs - busbw_gbs) > _ROUNDED * busbw_gbs:
+        return f"busbw_gbs {record.busbw_gbs:g}, where size and time make {busbw_gbs:.4g}"
+    return ""
 
 
 def _why(error: Exception) -> str:
