@@ -80,7 +80,7 @@ class Overview:
 
 def run_overview(file: str | None, end_s: float) -> int:
     """Measure until that time of the monotonic clock, show, and write JSON to a file if there is
-    one; returns the exit code: 1 for FAIL, else 0.
+    one; returns the exit code: 1 for FAIL, 5 for UNKNOWN, else 0.
     """
     settings = replace(settings_of({}), repeats=3)
     who = asked({}, "measured", settings)
@@ -113,10 +113,16 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
     ]
     say("\n".join(titled(texts, _TITLE, columns, lead=0)), file=out)
     if file is not None:
-        data = {"reason": found.reason, "next": found.next, **dict(numbers(rows))}
+        data = {"reason": found.reason, "next": found.next, "rows": list(map(_fields, rows))}
         text = result_json(data, machine=found.machine, verdict=found.verdict)
         write_document(text, file, "--json")
-    return int(found.verdict == "FAIL")
+    return {"FAIL": 1, "UNKNOWN": 5}.get(found.verdict, 0)
+
+
+def _fields(row: Record) -> dict[str, object]:
+    """A row as numbers, for programs."""
+    names = ("op", "algo", "proto", "ranks", "size_bytes", "time_us", "busbw_gbs", "of_max")
+    return {name: getattr(row, name) for name in names}
 
 
 def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
