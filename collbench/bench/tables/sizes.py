@@ -20,7 +20,7 @@ from collbench.compare.tables.summary import (
     has_forms,
     legend,
     next_text,
-    percent_text,
+    of_max_text,
     rival_text,
     row_time_text,
     speedup_text,
@@ -87,7 +87,7 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
         BestColumn("busbw\nGB/s", busbw_text),
     ]
     if any(best.of_max is not None for best in every):
-        columns.append(BestColumn("of\nmax", lambda best: percent_text(best.of_max)))
+        columns.append(BestColumn("of\nmax", of_max_text))
     if any(best.runner_up is not None for best in every):
         columns.append(BestColumn("runner-up", second_name, is_number=False, spare=1))
         columns += [BestColumn("next", next_text)] * any(best.gain is not None for best in every)

@@ -363,9 +363,7 @@ def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
         BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
     ]
     optional = (
-        BestColumn(
-            "of max", lambda best: percent_text(best.of_max), lambda best: _known(best.of_max)
-        ),
+        BestColumn("of max", of_max_text, lambda best: _known(best.of_max)),
         BestColumn(" next", next_text, lambda best: _median(best.gain)),
         BestColumn(" auto", auto_text, lambda best: _median(best.excess)),
     )
@@ -408,6 +406,16 @@ def percent_text(percent: float | None) -> str:
     if percent is None:
         return "-"
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
+
+
+def of_max_text(best: Best) -> str:
+    """The share of the nearer bound; of noise by the fastest repeat, than which it is more, and
+    nothing where others slowed even the floor.
+    """
+    if best.of_max is None or not is_noise(best.row):
+        return percent_text(best.of_max)
+    percent = best.of_max * best.time_us / min(times_of(best.row))
+    return f">{percent:.0f}%" if 0.5 <= percent <= 100 else "-"
 
 
 def next_text(best: Best) -> str:
