@@ -51,7 +51,7 @@ from collbench.core.group import Group
 from collbench.core.host import cpu_name, memory_left_bytes, own_cores
 from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 from collbench.core.options import Settings
-from collbench.core.peers import library_of
+from collbench.core.peers import is_peer, library_of
 from collbench.core.record import Record
 from collbench.core.verdict import interval, is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
@@ -331,6 +331,8 @@ class Measurement:
         yield from (self._record(point) for point in self.points if point.waived)
         groups = self._by_session()
         together = [one for key, of in groups.items() if not is_apart(key, of) for one in of]
+        # libraries have few points, which all others are held against
+        together.sort(key=lambda one: not is_peer(one.case.backend))
         yield from self._rounds(together, end_s)
         is_first = not together
         for turn in self._turns():
