@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.busy import BusyRemark
 from collbench.bench.overlap import (
     COPIES,
     OVERLAP_COLUMNS,
@@ -91,6 +92,7 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | N
         else None
     )
     rows: list[Overlap] = []
+    busy = BusyRemark()
     if request.ranks == 1:
         remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
@@ -105,6 +107,7 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | N
     finally:
         if writer is not None:
             writer.close()
+        busy.of_all(request.ranks)
         if lines := advice(rows, width(out)):
             say("\n" + "\n".join(lines), file=out)
     if file is not None:

@@ -413,9 +413,9 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
             )
         if cells[place] != schema:
             raise UsageError(
-                f"{file}, line {rows.line_num}: schema {cells[place] or 'none'}, this version"
-                f" reads {schema}",
-                "give another file",
+                f"{file}, line {rows.line_num}: schema {cells[place] or 'none'}, where the columns are"
+                f" those of {schema}",
+                "give another file, or mend that line",
             )
         record = record_of(cells)
         if why := _contradiction(record):
