@@ -16,8 +16,9 @@ from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
 from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
-from collbench.core.errors import UnavailableError
-from collbench.core.record import read
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.record import header, line_of, read, values_of
+from collbench.doctor.saved_checks import SavedCheck, keep
 from tests.support.commands import MODEL
 
 
@@ -223,3 +224,54 @@ def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runs"]) == 0
     out = capsys.readouterr().out
     assert "@1126-ab12cd" in out and "failed: nothing: no room is left" in " ".join(out.split())
+
+
+def test_nodes_are_listed_as_json_and_broken_files_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(SavedCheck("n1", "8 x GPU", "2026-11-27T10:00:00", "PASS", {"link, GB/s": 3.0}), tmp_path)
+    (tmp_path / "n2.jsonl").write_bytes(b"\x00\x01")
+    assert run(["runs", "--nodes", str(tmp_path), "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    (node,) = json.loads(out)["data"]
+    assert (node["host"], node["verdict"], node["drift"]) == ("n1", "PASS", None)
+    assert "No check can be read in n2.jsonl" in err
+    assert run(["runs", "--nodes", str(tmp_path / "none")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"wrong": 5}, "5 wrong elements in a row that is ok"),
+        ({"ranks": -4}, "-4 ranks"),
+        ({"busbw_gbs": 9999.0}, "busbw_gbs 9999, where size and time make"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.csv"
+    assert sweep("--csv", str(file)) == 0
+    row, *_ = read(file)
+    file.write_text(header() + line_of(values_of(replace(row, **change))))
+    with pytest.raises(UsageError, match=f"line 2: {message}"):
+        read(file)
+
+
+def test_what_got_slower_is_bad_for_prometheus_without_a_gate(tmp_path: Path) -> None:
+    new, base, text = (tmp_path / name for name in ("new.csv", "base.csv", "verdict.prom"))
+    assert sweep("--csv", str(base)) == 0
+    slower = [
+        replace(
+            row,
+            time_us=3 * (row.time_us or 0.0),
+            time_low_us=3 * (row.time_low_us or 0.0),
+            time_high_us=3 * (row.time_high_us or 0.0),
+            repeat_times_us=tuple(3 * one for one in row.repeat_times_us),
+            busbw_gbs=(row.busbw_gbs or 0.0) / 3,
+        )
+        for row in read(base)
+    ]
+    new.write_text(header() + "".join(line_of(values_of(row)) for row in slower))
+    assert run(["compare", str(new), str(base), "--prometheus", str(text)]) == 0
+    assert 'grade="bad"} 1' in text.read_text()
