@@ -227,6 +227,8 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
         ("a,b,gbs\nx,y,1e308\n", "'1e308' is no rate in GB/s"),
         ("x y 1\nx z\n", "line 2: 2 fields"),
         ("x y 1\nx z nan\n", "line 2: 'nan' is no rate"),
+        ("x y 2_4.1\nx z 1\n", "line 1: '2_4.1' is no rate"),
+        ("x y 1\nx z ٢٤ Gb/s\n", "line 2: '٢٤' is no rate"),
     ],
 )
 def test_broken_files_are_usage_errors(
