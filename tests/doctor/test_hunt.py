@@ -244,6 +244,26 @@ def test_what_was_not_measured_is_named() -> None:
     assert verdict.missing == ((0, 1),)
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("is_both", [False, True])
+def test_a_slow_majority_of_disjoint_pairs_has_no_factor_without_a_known_rate(
+    repeats: int, is_both: bool
+) -> None:
+    """Least squares would halve the factor of a pair between its hosts."""
+    turn = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    pairs = turn if is_both else _both_ways([tuple(turn)])
+    good = dict.fromkeys(((0, 1), (1, 0)), 24.0)
+    samples = _repeated(pairs, good, repeats, 6.0, is_both=is_both)
+    found = analyse(samples, world(8))
+    assert (found.verdicts, found.answer) == ((), "cannot tell")
+    verdicts = analyse(samples, world(8), rate_gbs=24.0).verdicts
+    assert len(verdicts) == 3
+    for verdict in verdicts:
+        assert len({verdict.place, *verdict.same}) == 3
+        assert 1 < verdict.effect.low < verdict.effect.factor < verdict.effect.high < 10
+        assert verdict.effect.factor == pytest.approx(4.0, rel=0.01)
+
+
 def test_evidence_counts_partners() -> None:
     (verdict,) = _analysed(world(12), {(7, b): 5.0 for b in range(12)}).verdicts
     assert (verdict.place, verdict.effect.slow, verdict.effect.of) == (

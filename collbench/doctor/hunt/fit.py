@@ -64,6 +64,7 @@ _AHEAD = 3  # places that are added though the last one was not sure: the next m
 _GAPS = 8  # widest gaps of the slowness of hosts that are tried
 _MOST = 256  # places
 _CELLS = 4e6  # of rows by places: more takes seconds
+_OWN = 1 - 1e-6  # of an effect that rows tell from others: 1 but for rounding, of two alike a half
 _NORMAL = NormalDist()
 
 
@@ -186,6 +187,8 @@ class _Search:
         """A term of a model with its evidence."""
         term, effect = model.terms[k], float(model.effects[k])
         reach = _t_of_z(SINGLE_Z, model.degrees) * float(model.errors[k])
+        if not model.degrees and model.deviates[k] > 0:  # what noise of 10 % leaves
+            reach = SINGLE_Z * effect / float(model.deviates[k])
         rows, samples = self.places.rows_of(term), self._samples(model, k)
         return Cause(
             place=self.places.place(term),
@@ -259,7 +262,7 @@ class _Search:
             design[self.places.rows_of(term), number] = 1
         slowed = self._slowed(terms)
         is_free = ~(slowed[SENDER] & slowed[RECEIVER])
-        values, inverse = self._solved(design, is_free)
+        values, variances = self._solved(design, is_free)
         residuals, adds_up = rows.slow - design @ values, False
         if not is_free.all():
             for term, effect in zip(terms, values[:k], strict=True):
@@ -272,13 +275,11 @@ class _Search:
         left = int(is_free.sum()) - k - 1 + int((~is_free).sum()) // 2
         if adds_up:
             is_free[:], left = True, len(rows) - k - 1
-            values, inverse = self._solved(design, is_free)
+            values, variances = self._solved(design, is_free)
             residuals = rows.slow - design @ values
         squares = float((residuals**2 * self.weights).sum())
         scale, degrees = self._scale(squares, left)
-        # nothing but its overlap with others tells of a term without rows of its own
-        has_own = design[is_free, :k].any(axis=0)
-        errors = np.where(has_own, np.sqrt(scale * np.diag(inverse)[:k]), math.inf)
+        errors = np.sqrt(scale * variances[:k])
         noise = math.sqrt(scale * float(rows.variance.min()))
         t, freedom = np.maximum(values[:k] / errors, 0), np.array(float(max(degrees, 1)))
         by_test = z_of_t(t, freedom) if degrees else np.zeros(k)
@@ -297,10 +298,15 @@ class _Search:
         )
 
     def _solved(self, design: Floats, chosen: Bools) -> tuple[Floats, Floats]:
-        """The effects and the level, and the inverse of the normal equations."""
+        """The effects and the level, and their variances: infinite where the rows do not tell terms
+        apart, among which least squares share an effect that is of none of them.
+        """
         weighted = design[chosen] * self.weights[chosen, None]
-        inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True).astype(np.float64)
-        return inverse @ (weighted.T @ self.rows.slow[chosen]), inverse
+        normal = weighted.T @ design[chosen]
+        inverse = np.linalg.pinv(normal, hermitian=True).astype(np.float64)
+        is_own = np.diag(inverse @ normal) > _OWN
+        variances = np.where(is_own, np.diag(inverse), math.inf)
+        return inverse @ (weighted.T @ self.rows.slow[chosen]), variances
 
     def _scale(self, squares: float, left: int) -> tuple[float, int]:
         """How many times as much as expected the rows vary, and the degrees of freedom of that: the

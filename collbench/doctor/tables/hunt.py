@@ -98,12 +98,16 @@ def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
             f"{lead} {count} pair{'s are' if count > 1 else ' is'} below 80 % of the {norm}, the"
             f" slowest {pair_names(analysis.below[:1], world)}."
         )
-        yield (
-            "No host or group explains that. Measure each pair several times, on hosts without"
-            " other work; what stays is a path."
-        )
         if analysis.is_below_best:
-            yield "If you know what a good pair reaches, give it by --rate."
+            yield (
+                "Nothing tells whether these are slow or the best are fast. Measure more pairs of"
+                " each host, or give what a good pair reaches by --rate."
+            )
+        else:
+            yield (
+                "No host or group explains that. Measure each pair several times, on hosts without"
+                " other work; what stays is a path."
+            )
 
 
 def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
