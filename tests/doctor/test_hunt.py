@@ -244,6 +244,20 @@ def test_what_was_not_measured_is_named() -> None:
     assert verdict.missing == ((0, 1),)
 
 
+def test_directions_that_no_pair_has_are_named() -> None:
+    ranks = world(8)
+    pairs = [(a, b) for a in range(8) for b in range(a + 1, 8)]
+    found = analyse(_repeated(pairs, {}, 3), ranks)
+    assert found.untested == (Place("host", (0,), "in"), Place("host", (7,), "out"))
+    assert found.answer == "cannot tell"
+    assert analyse(_repeated(pairs, {}, 3, is_both=True), ranks).untested == ()
+
+
+def test_a_host_in_all_pairs_is_not_called_good() -> None:
+    found = analyse(_repeated([(0, b) for b in range(1, 6)], {}, 3, is_both=True), world(6))
+    assert (found.verdicts, found.answer) == ((), "cannot tell")
+
+
 @pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("is_both", [False, True])
 def test_a_slow_majority_of_disjoint_pairs_has_no_factor_without_a_known_rate(

@@ -204,17 +204,23 @@ class _Search:
         )
 
     def least(self, model: _Model) -> float:
-        """The least effect that every host or rank (or else any place) would be found by."""
-        sizes = np.diff(self.places.starts)
+        """The least effect that every host or rank (or else any place) would be found by. One that
+        is in all rows makes the norm slow, which only a known rate shows.
+        """
+        sizes, by_rate = np.diff(self.places.starts), 0.0
         is_part = sizes < len(self.rows)
+        is_first = self.places.family == self.wholes[0]
+        if is_first.sum() > 1 and not is_part[is_first].all():
+            by_rate = FAR_SLOWNESS if self.known > -math.inf else math.inf
         is_end = is_part & np.isin(self.places.family, self.wholes)
         sizes = sizes[is_end if is_end.any() else is_part]
         if not len(sizes) or not model.degrees:
-            return math.inf
+            return math.inf if len(sizes) or not by_rate else by_rate
         share = math.sqrt((1 / sizes + 1 / (len(self.rows) - sizes)).max())
         sd = share * math.sqrt(model.scale * middle_of(self.rows.variance))
         z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
-        return min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
+        by_rows = min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
+        return max(by_rate, by_rows)
 
     def _slowest(self) -> Iterator[Sequence[int]]:
         """The slowest hosts, or ranks, in front of the widest gaps between their means."""
