@@ -191,6 +191,16 @@ def test_the_factor_and_its_interval() -> None:
     assert inside >= 16  # of 20, by an interval of 95 %
 
 
+def test_a_pair_with_a_slow_host_does_not_witness_against_its_partner() -> None:
+    """Of the partners of host 4 one is slow, and two of three repeats with the other hiccups."""
+    ranks = world(64)
+    table = draw(np.random.default_rng(3), ranks, "quick", 3, 0.02)
+    slow_down(table, ranks, Place("host", (37,)), 2.3)
+    hit = np.flatnonzero((table.a == 36) & (table.b == 4))[:2]
+    table.slow[hit] += math.log(1.3)
+    assert named(table, ranks) == [Place("host", (37,))]
+
+
 def test_pairs_that_differ_without_a_pattern_are_not_named() -> None:
     """Connections that are fast or slow for good, as between processes that share a core."""
     ranks = world(4)

@@ -337,9 +337,12 @@ class _Search:
         term, effect = model.terms[k], float(model.effects[k])
         if effect < LEAST_SLOWNESS or self._chance(model, k) >= HUNT_FALSE_ALARM:
             return False
-        samples = self._samples(model, k)
+        # a row with two slow ends agrees with any effect; one row that is left may be a hiccup
+        judged = self._judged(model, k)
+        sizes = np.diff(self.rows.starts)[self.places.rows_of(term)]
+        samples = self._samples(model, k)[np.repeat(judged, sizes)]
         agreed = int((samples > effect / 2).sum())
-        if not self.is_path[term]:
+        if not self.is_path[term] and not judged.sum() == 1 < len(judged):
             return agreed >= PLACE_AGREED * len(samples)
         if len(samples) == 1 and effect < ONCE_SLOWNESS:
             return False
@@ -354,6 +357,14 @@ class _Search:
     def _chance(self, model: _Model, k: int) -> float:
         """That chance alone makes any place look like a term."""
         return _NORMAL.cdf(-float(model.deviates[k])) * float(self.tests[model.terms[k]])
+
+    def _judged(self, model: _Model, k: int) -> Bools:
+        """Which rows of a term judge it: not those with two slow ends, unless these add up."""
+        rows, ends = self.places.rows_of(model.terms[k]), self.places.ends_of(model.terms[k])
+        slowed = self._slowed(model.terms)
+        is_both = slowed[SENDER][rows] & slowed[RECEIVER][rows]
+        judged: Bools = ~is_both | (ends == BETWEEN) | model.adds_up
+        return judged
 
     def _samples(self, model: _Model, k: int) -> Floats:
         """The slowness of the samples of a term, without the level and other terms."""
