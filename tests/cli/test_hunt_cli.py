@@ -196,6 +196,30 @@ def test_a_host_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path
     assert (found["verdict"], found["unjudged"]) == ("cannot tell", ["n3"])
 
 
+def test_a_direction_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path) -> None:
+    ways = [f"n{a + 1},n{b + 1},a->b,24.{a}" for a, b in _pairs(8) if b != 4]
+    text = "\n".join(["a,b,direction,gbs", *ways])
+    code, found = _verdict(capfd, text, tmp_path)
+    assert (code, found["verdict"]) == (5, "cannot tell")
+    assert found["unmeasured"] == "not tested: host n5 receiving"
+    code, out, _ = judge(capfd, tmp_path, text.replace("n3,n4,a->b,24", "n3,n4,a->b,6"))
+    assert code == 1
+    assert "Not tested: host n5 receiving." in out
+    many = "\n".join(f"m{k},n{k},a->b,24" for k in range(9))
+    _, found = _verdict(capfd, f"a,b,direction,gbs\n{many}", tmp_path)
+    assert found["unmeasured"].endswith("host m3 receiving and 14 more")
+
+
+def test_two_equal_hosts_are_unknown_unless_the_rate_of_a_good_pair_is_given(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    text = "a,b,direction,gbs\n" + 3 * "n1,n2,a->b,12\nn1,n2,b->a,12\n"
+    code, out, _ = judge(capfd, tmp_path, text)
+    assert (code, "Nothing tells n1 and n2 apart" in out) == (5, True)
+    code, found = _verdict(capfd, text, tmp_path, "--rate", "12")
+    assert (code, found["verdict"], found["least_factor"]) == (0, "nothing slow", 1.25)
+
+
 def test_a_pair_that_was_given_in_both_orders_has_both_rates(
     capfd: Capture, tmp_path: Path
 ) -> None:
@@ -227,6 +251,8 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
         ("a,b,gbs\nx,y,1e308\n", "'1e308' is no rate in GB/s"),
         ("x y 1\nx z\n", "line 2: 2 fields"),
         ("x y 1\nx z nan\n", "line 2: 'nan' is no rate"),
+        ("x y 2_4.1\nx z 1\n", "line 1: '2_4.1' is no rate"),
+        ("x y 1\nx z ٢٤ Gb/s\n", "line 2: '٢٤' is no rate"),
     ],
 )
 def test_broken_files_are_usage_errors(

@@ -191,6 +191,16 @@ def test_the_factor_and_its_interval() -> None:
     assert inside >= 16  # of 20, by an interval of 95 %
 
 
+def test_a_pair_with_a_slow_host_does_not_witness_against_its_partner() -> None:
+    """Of the partners of host 4 one is slow, and two of three repeats with the other hiccups."""
+    ranks = world(64)
+    table = draw(np.random.default_rng(3), ranks, "quick", 3, 0.02)
+    slow_down(table, ranks, Place("host", (37,)), 2.3)
+    hit = np.flatnonzero((table.a == 36) & (table.b == 4))[:2]
+    table.slow[hit] += math.log(1.3)
+    assert named(table, ranks) == [Place("host", (37,))]
+
+
 def test_pairs_that_differ_without_a_pattern_are_not_named() -> None:
     """Connections that are fast or slow for good, as between processes that share a core."""
     ranks = world(4)
@@ -242,6 +252,40 @@ def test_what_was_not_measured_is_named() -> None:
     assert verdict.place == Place("host", (0,), "out")
     assert (verdict.effect.slow, verdict.effect.of) == (2, 2)
     assert verdict.missing == ((0, 1),)
+
+
+def test_directions_that_no_pair_has_are_named() -> None:
+    ranks = world(8)
+    pairs = [(a, b) for a in range(8) for b in range(a + 1, 8)]
+    found = analyse(_repeated(pairs, {}, 3), ranks)
+    assert found.untested == (Place("host", (0,), "in"), Place("host", (7,), "out"))
+    assert found.answer == "cannot tell"
+    assert analyse(_repeated(pairs, {}, 3, is_both=True), ranks).untested == ()
+
+
+def test_a_host_in_all_pairs_is_not_called_good() -> None:
+    found = analyse(_repeated([(0, b) for b in range(1, 6)], {}, 3, is_both=True), world(6))
+    assert (found.verdicts, found.answer) == ((), "cannot tell")
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("is_both", [False, True])
+def test_a_slow_majority_of_disjoint_pairs_has_no_factor_without_a_known_rate(
+    repeats: int, is_both: bool
+) -> None:
+    """Least squares would halve the factor of a pair between its hosts."""
+    turn = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    pairs = turn if is_both else _both_ways([tuple(turn)])
+    good = dict.fromkeys(((0, 1), (1, 0)), 24.0)
+    samples = _repeated(pairs, good, repeats, 6.0, is_both=is_both)
+    found = analyse(samples, world(8))
+    assert (found.verdicts, found.answer) == ((), "cannot tell")
+    verdicts = analyse(samples, world(8), rate_gbs=24.0).verdicts
+    assert len(verdicts) == 3
+    for verdict in verdicts:
+        assert len({verdict.place, *verdict.same}) == 3
+        assert 1 < verdict.effect.low < verdict.effect.factor < verdict.effect.high < 10
+        assert verdict.effect.factor == pytest.approx(4.0, rel=0.01)
 
 
 def test_evidence_counts_partners() -> None:

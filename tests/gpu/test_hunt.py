@@ -22,7 +22,9 @@ def answer_of(gpus: int, file: Path, *args: str) -> dict[str, Any]:
 
 
 def test_every_pair_is_measured(gpus: int, tmp_path: Path) -> None:
-    answer = answer_of(gpus, tmp_path / "hunt.json", "hunt", "--size", "4M", "--budget", "40")
+    # of two GPUs nothing but a known rate tells whether they are slow
+    asked = "hunt", "--size", "4M", "--budget", "40", "--rate", "1"
+    answer = answer_of(gpus, tmp_path / "hunt.json", *asked)
     samples = answer["samples"]
     assert {(one["a"], one["b"]) for one in samples} == set(permutations(range(gpus), 2))
     assert all(one["gbs"] > 0 and not one["reason"] for one in samples)

@@ -64,6 +64,7 @@ _AHEAD = 3  # places that are added though the last one was not sure: the next m
 _GAPS = 8  # widest gaps of the slowness of hosts that are tried
 _MOST = 256  # places
 _CELLS = 4e6  # of rows by places: more takes seconds
+_OWN = 1 - 1e-6  # of an effect that rows tell from others: 1 but for rounding, of two alike a half
 _NORMAL = NormalDist()
 
 
@@ -186,6 +187,8 @@ class _Search:
         """A term of a model with its evidence."""
         term, effect = model.terms[k], float(model.effects[k])
         reach = _t_of_z(SINGLE_Z, model.degrees) * float(model.errors[k])
+        if not model.degrees and model.deviates[k] > 0:  # what noise of 10 % leaves
+            reach = SINGLE_Z * effect / float(model.deviates[k])
         rows, samples = self.places.rows_of(term), self._samples(model, k)
         return Cause(
             place=self.places.place(term),
@@ -201,17 +204,23 @@ class _Search:
         )
 
     def least(self, model: _Model) -> float:
-        """The least effect that every host or rank (or else any place) would be found by."""
-        sizes = np.diff(self.places.starts)
+        """The least effect that every host or rank (or else any place) would be found by. One that
+        is in all rows makes the norm slow, which only a known rate shows.
+        """
+        sizes, by_rate = np.diff(self.places.starts), 0.0
         is_part = sizes < len(self.rows)
+        is_first = self.places.family == self.wholes[0]
+        if is_first.sum() > 1 and not is_part[is_first].all():
+            by_rate = FAR_SLOWNESS if self.known > -math.inf else math.inf
         is_end = is_part & np.isin(self.places.family, self.wholes)
         sizes = sizes[is_end if is_end.any() else is_part]
         if not len(sizes) or not model.degrees:
-            return math.inf
+            return math.inf if len(sizes) or not by_rate else by_rate
         share = math.sqrt((1 / sizes + 1 / (len(self.rows) - sizes)).max())
         sd = share * math.sqrt(model.scale * middle_of(self.rows.variance))
         z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
-        return min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
+        by_rows = min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
+        return max(by_rate, by_rows)
 
     def _slowest(self) -> Iterator[Sequence[int]]:
         """The slowest hosts, or ranks, in front of the widest gaps between their means."""
@@ -259,7 +268,7 @@ class _Search:
             design[self.places.rows_of(term), number] = 1
         slowed = self._slowed(terms)
         is_free = ~(slowed[SENDER] & slowed[RECEIVER])
-        values, inverse = self._solved(design, is_free)
+        values, variances = self._solved(design, is_free)
         residuals, adds_up = rows.slow - design @ values, False
         if not is_free.all():
             for term, effect in zip(terms, values[:k], strict=True):
@@ -272,13 +281,11 @@ class _Search:
         left = int(is_free.sum()) - k - 1 + int((~is_free).sum()) // 2
         if adds_up:
             is_free[:], left = True, len(rows) - k - 1
-            values, inverse = self._solved(design, is_free)
+            values, variances = self._solved(design, is_free)
             residuals = rows.slow - design @ values
         squares = float((residuals**2 * self.weights).sum())
         scale, degrees = self._scale(squares, left)
-        # nothing but its overlap with others tells of a term without rows of its own
-        has_own = design[is_free, :k].any(axis=0)
-        errors = np.where(has_own, np.sqrt(scale * np.diag(inverse)[:k]), math.inf)
+        errors = np.sqrt(scale * variances[:k])
         noise = math.sqrt(scale * float(rows.variance.min()))
         t, freedom = np.maximum(values[:k] / errors, 0), np.array(float(max(degrees, 1)))
         by_test = z_of_t(t, freedom) if degrees else np.zeros(k)
@@ -297,10 +304,15 @@ class _Search:
         )
 
     def _solved(self, design: Floats, chosen: Bools) -> tuple[Floats, Floats]:
-        """The effects and the level, and the inverse of the normal equations."""
+        """The effects and the level, and their variances: infinite where the rows do not tell terms
+        apart, among which least squares share an effect that is of none of them.
+        """
         weighted = design[chosen] * self.weights[chosen, None]
-        inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True).astype(np.float64)
-        return inverse @ (weighted.T @ self.rows.slow[chosen]), inverse
+        normal = weighted.T @ design[chosen]
+        inverse = np.linalg.pinv(normal, hermitian=True).astype(np.float64)
+        is_own = np.diag(inverse @ normal) > _OWN
+        variances = np.where(is_own, np.diag(inverse), math.inf)
+        return inverse @ (weighted.T @ self.rows.slow[chosen]), variances
 
     def _scale(self, squares: float, left: int) -> tuple[float, int]:
         """How many times as much as expected the rows vary, and the degrees of freedom of that: the
@@ -325,9 +337,12 @@ class _Search:
         term, effect = model.terms[k], float(model.effects[k])
         if effect < LEAST_SLOWNESS or self._chance(model, k) >= HUNT_FALSE_ALARM:
             return False
-        samples = self._samples(model, k)
+        # a row with two slow ends agrees with any effect; one row that is left may be a hiccup
+        judged = self._judged(model, k)
+        sizes = np.diff(self.rows.starts)[self.places.rows_of(term)]
+        samples = self._samples(model, k)[np.repeat(judged, sizes)]
         agreed = int((samples > effect / 2).sum())
-        if not self.is_path[term]:
+        if not self.is_path[term] and not judged.sum() == 1 < len(judged):
             return agreed >= PLACE_AGREED * len(samples)
         if len(samples) == 1 and effect < ONCE_SLOWNESS:
             return False
@@ -342,6 +357,14 @@ class _Search:
     def _chance(self, model: _Model, k: int) -> float:
         """That chance alone makes any place look like a term."""
         return _NORMAL.cdf(-float(model.deviates[k])) * float(self.tests[model.terms[k]])
+
+    def _judged(self, model: _Model, k: int) -> Bools:
+        """Which rows of a term judge it: not those with two slow ends, unless these add up."""
+        rows, ends = self.places.rows_of(model.terms[k]), self.places.ends_of(model.terms[k])
+        slowed = self._slowed(model.terms)
+        is_both = slowed[SENDER][rows] & slowed[RECEIVER][rows]
+        judged: Bools = ~is_both | (ends == BETWEEN) | model.adds_up
+        return judged
 
     def _samples(self, model: _Model, k: int) -> Floats:
         """The slowness of the samples of a term, without the level and other terms."""

@@ -8,6 +8,7 @@ allreduce of two ranks is.
 """
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 _NEEDED = ("host_a", "host_b", "gbs")
 _MOST_BYTES = 256 << 20
 _MOST_RANKS = 65536
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _LEAST_GBS, _MOST_GBS = 1e-9, 1e9  # a byte a second, and a million NICs in one: what is a rate
 _RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d{1,9})", re.ASCII)
 _WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,20}) FAILED", re.ASCII)
@@ -105,8 +107,8 @@ def _plain_fields(line: str) -> list[str]:
     unit = 0.125 if last in ("Gb/s", "Gb/sec") else _UNITS_GBS.get(last.lower())
     if unit is None:
         return fields
-    rate = _as_number(fields[2])
-    return [*fields[:2], fields[2] if unit == 1 or rate is None else f"{rate * unit:.12g}"]
+    is_rate = unit != 1 and _NUMBER.fullmatch(fields[2])
+    return [*fields[:2], f"{float(fields[2]) * unit:.12g}" if is_rate else fields[2]]
 
 
 def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -193,10 +195,12 @@ def _line(fields: Mapping[str, str], where: str) -> _Line:
 
 
 def _as_number(text: str) -> float | None:
+    """A number; NaN if Python alone reads it as one, so that its line is refused and no heading."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if _NUMBER.fullmatch(text) else math.nan
 
 
 def _rate(text: str, where: str) -> float:

@@ -26,7 +26,7 @@ from collbench.core.limits import (
 from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
 from collbench.core.verdict import middle_of, t_of_z, z_of_t
 from collbench.doctor.hunt.fit import Cause, Fit, fit
-from collbench.doctor.hunt.places import Floats, Place, Rows, places_of, rows_of
+from collbench.doctor.hunt.places import Floats, Flow, Place, Rows, places_of, rows_of
 from collbench.doctor.hunt.rounds import Pair
 
 _PAIRS = 6  # of a suspect, to measure again
@@ -105,7 +105,8 @@ class Analysis:
     slow by a factor, unless chance made them so, which is unlikely but not excluded. tested: the
     places that were tested in all. below: pairs far slower than good ones, which nothing explains,
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
-    or with such of slow hosts alone. failed: pairs without a rate, though they were tried.
+    or with such of slow hosts alone. untested: directions of hosts (or of ranks of one host) that
+    no pair with a rate has. failed: pairs without a rate, though they were tried.
     measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
     good_gbs: the rate of good pairs, between hosts if any were measured.
     """
@@ -118,6 +119,7 @@ class Analysis:
     below: tuple[Pair, ...] = ()
     is_below_best: bool = False
     unjudged: tuple[str, ...] = ()
+    untested: tuple[Place, ...] = ()
     failed: tuple[Pair, ...] = ()
     measured: int = 0
     least: float = math.inf
@@ -131,7 +133,7 @@ class Analysis:
         is_slow = any(not one.is_layout for one in self.verdicts)
         if is_slow or any(one.is_slow for one in self.sharing):
             return "slow"
-        is_open = self.below or self.unjudged or self.failed or self.maybe
+        is_open = self.below or self.unjudged or self.untested or self.failed or self.maybe
         return "cannot tell" if is_open or self.least > MUST_FIND else "nothing slow"
 
     @property
@@ -195,6 +197,7 @@ def analyse(
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
         measured=len(measured),
         unjudged=_unjudged(fits, verdicts, world),
+        untested=tuple(_untested(fits, world)),
         least=math.exp(min(700.0, max((one.least for one in fits.values()), default=math.inf))),
         good_gbs=good_gbs,
     )
@@ -256,6 +259,21 @@ def _unjudged(
         ends = one.rows.pairs(np.flatnonzero(is_good))
         judged |= {world.hosts[rank] for pair in ends for rank in pair}
     return tuple(name for name in world.host_names if name not in judged)
+
+
+def _untested(fits: Mapping[_Kind, Fit], world: PairWorld) -> Iterator[Place]:
+    """The directions of hosts, or of ranks of one host, that have rates of the other one alone."""
+    is_of_one = len(world.host_names) == 1
+    number = range(world.n) if is_of_one else world.host_numbers
+    senders, receivers = set[int](), set[int]()
+    for (_, is_inside, is_both), one in fits.items():
+        if is_inside == is_of_one:
+            a, b = ({number[rank] for rank in ends.tolist()} for ends in (one.rows.a, one.rows.b))
+            senders |= a | b if is_both else a
+            receivers |= a | b if is_both else b
+    for end in sorted(senders ^ receivers):
+        flow: Flow = "in" if end in senders else "out"
+        yield Place("rank" if is_of_one else "host", (end,), flow)
 
 
 def _merged(fits: Mapping[_Kind, Fit], world: PairWorld, measured: set[Pair]) -> list[Verdict]:

@@ -98,12 +98,16 @@ def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
             f"{lead} {count} pair{'s are' if count > 1 else ' is'} below 80 % of the {norm}, the"
             f" slowest {pair_names(analysis.below[:1], world)}."
         )
-        yield (
-            "No host or group explains that. Measure each pair several times, on hosts without"
-            " other work; what stays is a path."
-        )
         if analysis.is_below_best:
-            yield "If you know what a good pair reaches, give it by --rate."
+            yield (
+                "Nothing tells whether these are slow or the best are fast. Measure more pairs of"
+                " each host, or give what a good pair reaches by --rate."
+            )
+        else:
+            yield (
+                "No host or group explains that. Measure each pair several times, on hosts without"
+                " other work; what stays is a path."
+            )
 
 
 def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
@@ -116,11 +120,29 @@ def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
     if analysis.unjudged:
         unjudged = some_of(analysis.unjudged, _PAIRS)
         yield f"Not judged: {unjudged}. Measure pairs with hosts that are good."
+    if analysis.untested:
+        yield f"Not tested: {_untested(analysis, world)}. Measure pairs in that direction."
     if not analysis.verdicts and analysis.least > _TOO_MUCH:
-        yield "There are too few pairs to compare."
+        yield _of_too_few(world)
     elif not analysis.verdicts and analysis.least > MUST_FIND:
         least = _times(analysis.least)
-        yield f"Only a host slower than {least}x would be seen. Measure each pair several times."
+        yield f"Only a host slower than {least}x would be seen. Measure more pairs, several times."
+
+
+def _of_too_few(world: PairWorld) -> str:
+    is_of_ranks = len(world.host_names) == 1
+    if len(names := world.host_names) == 2 or world.n == 2:
+        two = " and ".join(_rank_name(one, world) if is_of_ranks else names[one] for one in (0, 1))
+        return (
+            f"Nothing tells {two} apart: a slow one would look like a slow path. Measure pairs with"
+            " a third, or give the rate of a good pair by --rate."
+        )
+    return "There are too few pairs to compare. Measure each host with several others."
+
+
+def _untested(analysis: Analysis, world: PairWorld) -> str:
+    """The directions without a rate, those of many hosts as a number."""
+    return some_of((place_name(one, world).replace(",", "") for one in analysis.untested), _PAIRS)
 
 
 def headline(verdict: Verdict, world: PairWorld) -> str:
@@ -343,6 +365,9 @@ def as_json(
     """The whole result as a JSON object."""
     whole = asdict(analysis)
     least = whole.pop("least")  # infinite where none would be seen, which JSON cannot say
+    if analysis.untested:
+        untested = f"not tested: {_untested(analysis, world)}"
+        unmeasured = f"{unmeasured}; {untested}" if unmeasured else untested
     document = {
         "hosts": world.hosts,
         "local": world.local,
@@ -396,9 +421,11 @@ def assessment_of(
         )
     named = {one.host for one in lines}
     is_open = analysis.answer == "cannot tell"
+    open_hosts = {*analysis.unjudged, *(world.host_names[one.key[0]] for one in analysis.untested
+                                        if one.kind == "host")}  # fmt: skip
     lines += [
         AssessedLine(name=f"host {name}", kind="host", host=name,
-                     grade="skipped" if is_open or name in analysis.unjudged else "good")
+                     grade="skipped" if is_open or name in open_hosts else "good")
         for name in world.host_names
         if name not in named
     ]  # fmt: skip
