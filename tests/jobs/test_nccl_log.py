@@ -234,6 +234,35 @@ CRASHED = "".join(
 )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        CRASHED.replace("\n", "\r"),
+        CRASHED.replace("\n", "\0"),
+        "\0\0" + CRASHED.replace("\n", "\r\n"),
+        json.dumps(CRASHED),
+        json.dumps(CRASHED.splitlines()),
+        str(CRASHED.splitlines()),
+    ],
+)
+def test_lines_whose_ends_were_lost_are_told_apart(text: str) -> None:
+    reader = LogReader()
+    reader.feed("x.log", [text])
+    report = reader.finish()
+    assert (report.counters.lines, report.counters.understood) == (1, 2)
+    assert found(report) == {"crashed": "fault"}
+
+
+def test_of_lines_that_run_together_it_is_said_that_more_may_stand_there() -> None:
+    assert found(report_of(CRASHED.replace("\n", " "))) == {
+        "crashed": "fault",
+        "lines-joined": "risk",
+    }
+    healthy = "".join(CRASHED.splitlines(keepends=True)[::3])
+    assert found(report_of(healthy.replace("\n", " ")))["lines-joined"] == "risk"
+    assert "lines-joined" not in found(report_of(healthy)) | found(of_file("interleaved.txt"))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_a_log_that_powershell_redirected(
     encoding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
