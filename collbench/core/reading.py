@@ -71,12 +71,17 @@ def read_content(file: Path | str, most_bytes: int, hint: str) -> bytes:
         raise UsageError(f"cannot read {name}: {why}", hint) from None
     if len(data) > most_bytes:
         raise UsageError(f"{name} has more than {most_bytes >> 20} MiB", hint)
-    if data.startswith(_UTF16):
-        data = data.decode("utf-16", errors="replace").encode()
+    if (encoding := encoding_of(data)) != "utf-8":
+        data = data.decode(encoding, errors="replace").encode()
     data = data.removeprefix(codecs.BOM_UTF8)
     if not data or data.isspace():
         raise UsageError(f"{name} is empty", hint)
     return data
+
+
+def encoding_of(data: bytes) -> str:
+    """How a text is encoded, by the mark at its beginning."""
+    return "utf-16" if data.startswith(_UTF16) else "utf-8"
 
 
 def read_text(file: Path | str, most_bytes: int, hint: str) -> str:

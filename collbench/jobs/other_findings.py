@@ -36,6 +36,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _unknown_speeds(report)
     yield from _mixed_buffers(report)
     yield from _hosts_apart(report)
+    yield from _run_together(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
     is_told = any(not is_bare(warning) for warning in report.warnings.values())
     if report.returned and not is_told and not _went_on(report):
@@ -306,6 +307,18 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
                 " NCCL_NET and NCCL_NET_PLUGIN",
                 "fault" if what == "network" else "risk",
             )
+
+
+def _run_together(report: LogReport) -> Iterator[Finding]:
+    if report.run_together.count:
+        yield log_finding(
+            "lines-joined",
+            "what stands between messages of NCCL",
+            f"{places(report.run_together)}: several messages in one line",
+            "The ends of its lines are lost. What the program said there is taken for a part of"
+            " NCCL's messages, so that it cannot be told whether it names an error.",
+            "give the file as the job wrote it, with its line ends",
+        )
 
 
 def known_of(warning: LoggedWarning) -> KnownError | None:

@@ -12,7 +12,7 @@ from typing import IO
 from collbench.core.errors import UsageError
 from collbench.core.files import check_writable, write_document
 from collbench.core.options import Options
-from collbench.core.reading import unpacked
+from collbench.core.reading import encoding_of, unpacked
 from collbench.core.screen import remark, say, width
 from collbench.core.text import wrapped
 from collbench.doctor.finding import Finding, ranked
@@ -50,10 +50,8 @@ def run_log(options: Options) -> int:
     findings = ranked([*hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     last = last_line(findings)
-    is_failed = _fails(findings, options.get("fail_on", "cost"))
     if options.get("json"):
-        document = log_json(report, findings, is_failed=is_failed)
-        write_document(document, options["json"], "--json")
+        write_document(log_json(report, findings), options["json"], "--json")
     if options.get("html"):
         from collbench.jobs.page import page
 
@@ -65,7 +63,7 @@ def run_log(options: Options) -> int:
     if unread := unread_lines(report, columns):
         say("\n" + "\n".join(unread), file=out)
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
-    return int(is_failed)
+    return int(_fails(findings, options.get("fail_on", "cost")))
 
 
 def _refuse_nothing_to_compare(groups: Sequence[LoggedGroup], *, has_findings: bool) -> None:
@@ -146,7 +144,9 @@ def opened(file: str) -> Iterator[tuple[bytes, io.TextIOWrapper]]:
         raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
     with raw:
         head = raw.peek(_HEAD)[:_HEAD]
-        yield head, io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n")
+        encoding = encoding_of(head)
+        text = io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="\n")
+        yield head.decode(encoding, "replace").encode() if encoding != "utf-8" else head, text
 
 
 def _lines(text: IO[str]) -> Iterator[str]:

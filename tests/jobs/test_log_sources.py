@@ -266,6 +266,9 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         # what healthy.txt has a word of, and its failure
         ("[ERROR] [launch.py:321:sigkill_handler] ['x.py'] exits with return code = -7",
          "bus-error", "fault"),
+        ("process 1234 died (signal 9)", "killed", "fault"),
+        ("process 1234 died (signal 7)", "bus-error", "fault"),
+        ("process 1234 died (signal 11)", "crashed", "fault"),
         ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0", "host-memory-killed",
          "fault"),
         ("train-0   0/1   OOMKilled   0   5m", "host-memory-killed", "fault"),

@@ -1,5 +1,6 @@
 """Logs of NCCL and RCCL: lines in every dress, what they say of a job."""
 
+import json
 import os
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
 from collbench.jobs.tables.log import log_json, log_lines
-from tests.support.commands import result_of
+from tests.support.commands import invoke, result_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 FILES = [file for file in sorted(DATA.glob("*.txt")) if file.stem != "ras"]
@@ -145,8 +146,9 @@ def test_our_logs_are_understood_and_shown(file: Path) -> None:
         lines = log_lines(report, columns)
         assert len(lines) <= 60
         assert max(map(len, lines)) <= columns
-    document = result_of(log_json(report, findings, is_failed=True))
-    assert document["verdict"] in ("costs", "risks")
+    document = result_of(log_json(report, findings))
+    is_clean = all(one.severity == "remark" for one in findings)
+    assert (document["verdict"] == "clean") == is_clean
     assert document["lines"]["of_nccl"] == report.counters.nccl
     # what is found stands in the file
     for finding in findings:
@@ -219,6 +221,74 @@ def test_messages_cut_by_others_or_by_the_end_of_a_line() -> None:
         "Chan",
     }
     assert {host for seen in report.networks.values() for host in seen.hosts} == {"fir"}
+
+
+CRASHED = "".join(
+    f"{line}\n"
+    for line in (
+        "n1:7:7 [0] NCCL INFO Using network Socket",
+        "step 1",
+        "[n1:00007] Signal: Segmentation fault (11)",
+        "n1:7:7 [0] NCCL INFO Connected all rings",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CRASHED.replace("\n", "\r"),
+        CRASHED.replace("\n", "\0"),
+        "\0\0" + CRASHED.replace("\n", "\r\n"),
+        json.dumps(CRASHED),
+        json.dumps(CRASHED.splitlines()),
+        str(CRASHED.splitlines()),
+    ],
+)
+def test_lines_whose_ends_were_lost_are_told_apart(text: str) -> None:
+    reader = LogReader()
+    reader.feed("x.log", [text])
+    report = reader.finish()
+    assert (report.counters.lines, report.counters.understood) == (1, 2)
+    assert found(report) == {"crashed": "fault"}
+
+
+def test_of_lines_that_run_together_it_is_said_that_more_may_stand_there() -> None:
+    assert found(report_of(CRASHED.replace("\n", " "))) == {
+        "crashed": "fault",
+        "lines-joined": "risk",
+    }
+    healthy = "".join(CRASHED.splitlines(keepends=True)[::3])
+    assert found(report_of(healthy.replace("\n", " ")))["lines-joined"] == "risk"
+    assert "lines-joined" not in found(report_of(healthy)) | found(of_file("interleaved.txt"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_log_that_powershell_redirected(
+    encoding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.log"
+    file.write_bytes(f"\ufeff{CRASHED}".encode(encoding))
+    code, out, _ = invoke(capfd, "log", str(file))
+    assert code == 1
+    assert "FAULT  crashed" in out
+
+
+@pytest.mark.parametrize("fail_on", ["cost", "risk", "never"])
+def test_the_verdict_is_what_the_screen_says(
+    fail_on: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "job.log", tmp_path / "log.json"
+    for text, mark, verdict, fails in (
+        ("n1:7:7 [0] NCCL INFO Connected all rings\n", "Nothing", "clean", ()),
+        ("n1:7:7 [0] x.cc:1 NCCL WARN Words of nobody\n", "RISK", "risks", ("risk",)),
+        (CRASHED, "FAULT", "costs", ("cost", "risk")),
+    ):
+        file.write_text(text)
+        code, screen, _ = invoke(capfd, "log", str(file), "--fail-on", fail_on, "--json", str(out))
+        assert mark in screen
+        assert json.loads(out.read_text())["verdict"] == verdict
+        assert code == (fail_on in fails)
 
 
 def test_errors_are_known_by_their_words() -> None:
@@ -347,7 +417,7 @@ def test_any_text_is_read_without_an_exception(lines: list[str]) -> None:
     report = report_of("\n".join(lines))
     findings = log_findings(report)
     assert max(map(len, log_lines(report, 80)), default=0) >= 0
-    result_of(log_json(report, findings, is_failed=True))
+    result_of(log_json(report, findings))
     assert 0 <= report.counters.understood <= report.counters.nccl
 
 

@@ -43,6 +43,11 @@ _ENTITIES = (
     ("&nbsp;", " "),
     ("&amp;", "&"),
 )
+# what stands for a line's end where that was lost: in JSON, in a quoted text, between its strings;
+# and what is too long for a name of a host, in which the search of headers is slow
+_ENDS = re.compile(r"""[\r\0]+|(?:\\r)?\\n|["'], ?["']|[^\s:\[\]()|"'\\]{256,}""")
+_QUOTES = ('"', "'", '["', "['")
+_MOST_INTERLEAVED = 3  # ranks that write into one line
 _OF_DOCKER = '{"log":"'
 _CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
 _MOST_HOSTS = 2000  # among which the end of a host is searched
@@ -135,6 +140,36 @@ class Headers:
             and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
         ]
         return max(ends, key=len, default=host)
+
+
+def is_joined(line: str) -> bool:
+    """Whether a line may be several: by two marks of NCCL, or as it is a quoted text."""
+    return line.count(_MARK) > 1 or line.startswith(_QUOTES)
+
+
+def parts_of(line: str) -> list[str]:
+    r"""The lines in one whose line ends were lost, as far as something stands in their place.
+
+    >>> parts_of('["n1:7:7 [0] NCCL INFO x", "step 1\\nstep 2"]'), parts_of("50%\r90%\r\n")
+    (['["n1:7:7 [0] NCCL INFO x', 'step 1', 'step 2"]'], ['50%', '90%'])
+    """
+    return [part for part in _ENDS.split(line) if part.strip()]
+
+
+def is_run_together(line: str) -> bool:
+    """Whether several lines stand in one with nothing but blanks between them. Where ranks
+    write into each other's lines, a host is mostly glued to the word that it cuts.
+
+    >>> is_run_together("n1:7:7 [0] NCCL INFO x n1:7:8 [1] NCCL INFO y")
+    True
+    >>> is_run_together("n1:7:7 [0] NCCL INFO Usin1:7:8 [1] NCCL INFO Using network IB")
+    False
+    """
+    hosts = [match["host"] for match in _HEADER.finditer(line)]
+    marks = len(_AGAIN.findall(line))
+    return marks > 1 and (
+        marks > min(len(hosts), _MOST_INTERLEAVED) or len(set(hosts)) < len(hosts)
+    )
 
 
 def plain(line: str) -> str:

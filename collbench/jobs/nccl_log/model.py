@@ -169,6 +169,7 @@ class LogReport:
     facts: dict[str, Seen] = field(default_factory=dict)  # of a machine, such as ports that are up
     told: int = 0  # lines of tools that say something of a machine
     unread_errors: dict[str, tuple[str, Seen]] = field(default_factory=dict)  # by first words
+    run_together: Seen = field(default_factory=Seen)  # lines that were several
     returned: dict[str, Seen] = field(default_factory=dict)  # codes that calls of NCCL returned
     first_returned: str = ""  # where in NCCL's source the first of them was
     pci_unknown: Seen = field(default_factory=Seen)  # speeds of PCIe that NCCL could not read

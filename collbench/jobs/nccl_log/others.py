@@ -166,6 +166,11 @@ class OtherLines:
             self._weak.append((line, place))
         self._silence()
 
+    def take_joined(self, text: str, place: LogPlace) -> None:
+        """Read a message of NCCL behind which words of a program may stand."""
+        if not _BENIGN.search(text):
+            self._is_program_error(text, place)
+
     def end(self, *, is_empty: bool) -> None:
         """The end of a file. is_empty: nothing in it was of use, so that weaker words count."""
         for line, place in self._weak:

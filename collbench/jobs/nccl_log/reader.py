@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import match_of
-from collbench.jobs.nccl_log.lines import Headers, LogMessage, LogSource, plain
+from collbench.jobs.nccl_log.lines import (
+    Headers,
+    LogMessage,
+    LogSource,
+    is_joined,
+    is_run_together,
+    parts_of,
+    plain,
+)
 from collbench.jobs.nccl_log.model import (
     Communicator,
     LoggedCalls,
@@ -94,26 +102,48 @@ class LogReader:
         """Read one file."""
         self.report.files.append(name)
         self._file, self._cut = name, None
-        counters = self.report.counters
-        before, size = counters.lines, self.report.size
-        for number, raw in enumerate(lines, 1):
-            counters.lines = before + number
-            if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
-                is_other = self._others.is_awake(raw)
-                if self._cut is not None or self._is_last_error or is_other:
-                    self._line = number
-                    line = plain(raw[:_LONGEST])
-                    is_taken = self._is_announced or _is_last_error(line)
-                    if self._cut is not None or self._is_last_error:
-                        self._continue(line)
-                    if is_other and not is_taken:
-                        self._others.take(line, LogPlace(name, number))
-                continue
-            self._line = number
-            if " opCount " in raw and self._is_alike(raw):
-                continue
-            self._read(plain(raw[:_LONGEST]))
+        counters, size = self.report.counters, self.report.size
+        before = counters.lines
+        self._line = 0
+        try:
+            self._take(enumerate(lines, 1))
+        finally:  # of a damaged archive what comes before is kept
+            counters.lines = before + self._line
         self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)
+
+    def _take(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Read lines with their numbers; keep it fast for those of programs and of operations."""
+        for number, line in lines:
+            self._line = number
+            if "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
+                self._take_apart(line)
+            elif "CCL" not in line and "nccl" not in line:  # NCCL, RCCL
+                is_other = self._others.is_awake(line)
+                if self._cut is not None or self._is_last_error or is_other:
+                    text = plain(line[:_LONGEST])
+                    is_taken = self._is_announced or _is_last_error(text)
+                    if self._cut is not None or self._is_last_error:
+                        self._continue(text)
+                    if is_other and not is_taken:
+                        self._others.take(text, LogPlace(self._file, number))
+            elif " opCount " in line and self._is_alike(line):
+                continue
+            elif is_joined(line):
+                self._take_apart(line)
+            else:
+                self._read(plain(line[:_LONGEST]))
+
+    def _take_apart(self, line: str) -> None:
+        """Read a line that may be several."""
+        parts = parts_of(line)
+        if parts != [line]:
+            self._take([(self._line, part) for part in parts])
+        elif is_run_together(line):
+            self._alike_key = None
+            self.report.run_together.add(LogPlace(self._file, self._line))
+            self._read(plain(line), is_followed=True)
+        else:
+            self._read(plain(line[:_LONGEST]))
 
     def _is_alike(self, raw: str) -> bool:
         """Whether a line is of an operation like an earlier one, and was counted: logs have
@@ -174,7 +204,8 @@ class LogReader:
         self._others.state.finish()
         return self.report
 
-    def _read(self, line: str) -> None:
+    def _read(self, line: str, *, is_followed: bool = False) -> None:
+        """Read a line that may be NCCL's. is_followed: others may stand behind its messages."""
         is_any = False
         for message in self._headers.messages(line):
             is_any = True
@@ -183,6 +214,8 @@ class LogReader:
             if not self._understand(message):
                 self._cut = message
                 self._keep_unknown(message)
+            if is_followed and message.level not in _WARNINGS:
+                self._others.take_joined(message.text, LogPlace(self._file, self._line))
         if not is_any:
             is_taken = self._is_announced
             if is_taken or (self._cut is not None and " NCCL " not in line):

@@ -56,10 +56,10 @@ def unread_lines(report: LogReport, columns: int) -> list[str]:
     return lines
 
 
-def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool) -> str:
-    """The log and what was found as a JSON object. is_failed: whether the exit code says so."""
+def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
+    """The log and what was found as a JSON object."""
     counters = report.counters
-    costs = any(one.is_cost for one in findings)
+    marks = [mark(one) for one in findings]
     document = {
         "files": report.files,
         "lines": {
@@ -135,9 +135,10 @@ def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool)
             for one in report.warnings.values()
         ],
         "findings": [finding_facts(one) for one in findings],
-        "marks": [mark(one) for one in findings],
+        "marks": marks,
     }  # fmt: skip
-    return result_json(document, verdict="costs" if costs else "risks" if is_failed else "clean")
+    verdict = "costs" if "COST" in marks else "risks" if "RISK" in marks else "clean"
+    return result_json(document, verdict=verdict)
 
 
 def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
