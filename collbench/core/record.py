@@ -413,8 +413,8 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
             )
         if cells[place] != schema:
             raise UsageError(
-                f"{file}, line {rows.line_num}: schema {cells[place] or 'none'}, where the columns are"
-                f" those of {schema}",
+                f"{file}, line {rows.line_num}: schema {cells[place] or 'none'}, where the columns"
+                f" are those of {schema}",
                 "give another file, or mend that line",
             )
         record = record_of(cells)
