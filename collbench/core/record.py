@@ -437,7 +437,7 @@ def _contradiction(record: Record) -> str:
     is_plain = not (record.mix or record.groups) and record.op in ALL_OPS
     if not is_plain or not record.time_us or record.busbw_gbs is None:
         return ""
-    factor = collective(record.op).factor(record.ranks)
+    factor = collective(record.op).factor(record.ranks) * (record.imbalance or 1)
     busbw_gbs = factor * record.size_bytes / record.time_us / 1e3
     if abs(record.busbw_gbs - busbw_gbs) > _ROUNDED * busbw_gbs:
         return f"busbw_gbs {record.busbw_gbs:g}, where size and time make {busbw_gbs:.4g}"
