@@ -423,9 +423,6 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
         yield record
 
 
-_ROUNDED = 0.05  # of busbw, in rows that others published
-
-
 def _contradiction(record: Record) -> str:
     """What cannot be of a row that is ok: more than a digit was lost."""
     if record.status != "ok":
@@ -434,14 +431,18 @@ def _contradiction(record: Record) -> str:
         return f"{record.ranks} ranks and {record.size_bytes} bytes"
     if record.wrong:
         return f"{record.wrong} wrong elements in a row that is ok"
-    is_plain = not (record.mix or record.groups) and record.op in ALL_OPS
-    if not is_plain or not record.time_us or record.busbw_gbs is None:
-        return ""
+    return ""
+
+
+def has_another_rate(record: Record) -> bool:
+    """Whether busbw_gbs is not what size and time make, by more than a digit that was rounded."""
+    if record.mix or record.groups or record.op not in ALL_OPS:
+        return False
+    if record.status != "ok" or not record.time_us or record.busbw_gbs is None:
+        return False
     factor = collective(record.op).factor(record.ranks) * (record.imbalance or 1)
     busbw_gbs = factor * record.size_bytes / record.time_us / 1e3
-    if abs(record.busbw_gbs - busbw_gbs) > _ROUNDED * busbw_gbs:
-        return f"busbw_gbs {record.busbw_gbs:g}, where size and time make {busbw_gbs:.4g}"
-    return ""
+    return abs(record.busbw_gbs - busbw_gbs) > 0.05 * busbw_gbs
 
 
 def _why(error: Exception) -> str:

@@ -13,7 +13,7 @@ from collbench.compare.baselines import beside
 from collbench.compare.changes import Changes, compare_beside
 from collbench.compare.load import ResultFile
 from collbench.core import record
-from collbench.core.collectives import OPS, collective
+from collbench.core.collectives import collective
 from collbench.core.frame import frame_of
 from collbench.core.knobs import KNOBS
 from collbench.core.limits import BEHIND_SHARE
@@ -102,21 +102,13 @@ def records(*rows: dict[str, Any]) -> list[Record]:
 
 
 def write(rows: pd.DataFrame | Sequence[Record], file: Path) -> None:
-    """Write rows as a file of ours, with every digit, and the times of rates that were changed."""
+    """Write rows as a file of ours, with every digit."""
     known = records_of(rows) if isinstance(rows, pd.DataFrame) else rows
-    known = [_with_time_of_rate(one) for one in known]
     lines = [
         record.line_of(repr(one) if isinstance(one, float) else one for one in values)
         for values in map(record.values_of, known)
     ]
     file.write_text(record.header() + "".join(lines))
-
-
-def _with_time_of_rate(row: Record) -> Record:
-    if not (row.time_us and row.busbw_gbs and row.op in OPS and not (row.mix or row.groups)):
-        return row
-    time_us = collective(row.op).factor(row.ranks) * row.size_bytes / row.busbw_gbs / 1e3
-    return replace(row, time_us=time_us) if abs(row.time_us / time_us - 1) > 0.04 else row
 
 
 def read(file: Path) -> pd.DataFrame:

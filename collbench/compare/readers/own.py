@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from collbench.core.errors import UsageError
-from collbench.core.record import COLUMNS, Record, parse
+from collbench.core.record import COLUMNS, Record, has_another_rate, parse
+from collbench.core.text import counted
 
 BEGINNING = f"{COLUMNS[0]},{COLUMNS[1]},".encode()
 
@@ -26,6 +27,9 @@ def read(data: bytes, name: str) -> tuple[Sequence[Record], tuple[str, ...]]:
         raise UsageError(f"{name}: {error}", "mend or delete that line") from None
     if not records:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
+    if odd := sum(map(has_another_rate, records)):
+        text = f"busbw_gbs of {counted(odd, 'row')} is not what size and time make"
+        remarks = (*remarks, f"{text}: somebody changed one of them")
     devices = sorted({one.device for one in records if one.backend != "model"} - {""})
     if len(devices) > 1:
         remarks = (
