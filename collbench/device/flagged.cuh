@@ -69,7 +69,8 @@ static constexpr u32 concurrent_steps(u32 first, u32 count) {
     return most < LOADS_IN_FLIGHT ? LOADS_IN_FLIGHT / most : 1;
 }
 
-// Fill in what step K has; returns the bits of all of it.
+// Fill in what step K has; returns the bits of all of it. K makes the call depend on a template:
+// without PREPARED there need be no such function.
 template <u32 K, class S>
 static __device__ __forceinline__ u64 prepare(const Args& a, const Walk& w, const S& step,
         Ready& ready);

@@ -29,7 +29,7 @@ def read(data: bytes, name: str) -> tuple[Sequence[Record], tuple[str, ...]]:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
     if odd := sum(map(has_another_rate, records)):
         text = f"busbw_gbs of {counted(odd, 'row')} is not what size and time make"
-        remarks = (*remarks, f"{text}: somebody changed one of them")
+        remarks = (*remarks, f"{text}: which of them is right is not known")
     devices = sorted({one.device for one in records if one.backend != "model"} - {""})
     if len(devices) > 1:
         remarks = (
