@@ -104,4 +104,5 @@ def title_of(cases: Sequence[Case]) -> str:
     ranks = sorted({case.ranks for case in cases})
     backends = list(dict.fromkeys(case.backend for case in cases))
     shown = ", ".join(ops) if len(ops) <= 2 else f"{len(ops)} collectives"
-    return f"{shown}; {', '.join(map(str, ranks))} ranks{of_groups}; {', '.join(backends)}"
+    of_ranks = f"{', '.join(map(str, ranks))} rank{'s' * (ranks != [1])}"
+    return f"{shown}; {of_ranks}{of_groups}; {', '.join(backends)}"

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -11,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from collbench.core.errors import CollbenchError, UsageError, did_you_mean
-from collbench.core.options import MAX_COUNT, MAX_S, flag
+from collbench.core.options import DEFAULT_FACTOR, MAX_COUNT, MAX_S, flag
 from collbench.core.units import parse_size, parse_whole
 
 Item = TypeVar("Item")
@@ -20,6 +21,7 @@ Context: TypeAlias = click.Context | None
 F = TypeVar("F", bound=Callable[..., object] | click.Command)
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+SIZES_HELP = "Sizes in bytes and ranges of them, each size 4 times the one before (1K:1M:x2: twice)"
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
 
@@ -161,6 +163,36 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return parse_size(str(value))
         except CollbenchError as error:
             raise _bad(param, error.message, error.hint) from None
+
+
+class Sizes(ListOf[tuple[int, ...]]):
+    """Sizes and ranges of sizes, such as 1K:16M or 1K:16M:x2, in the order in which they stand."""
+
+    def __init__(self) -> None:
+        super().__init__("sizes", _sizes)
+
+    def convert(  # type: ignore[override]
+        self, value: object, param: Parameter, ctx: Context
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(dict.fromkeys(chain.from_iterable(super().convert(value, param, ctx))))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    from collbench.bench.sweep import sizes_between
+
+    first, *rest = text.split(":")
+    if not rest:
+        return (parse_size(first),)
+    last, *factor = rest
+    if len(factor) > 1 or (factor and not re.fullmatch(r"x\d{1,6}(\.\d{1,6})?", factor[0])):
+        raise UsageError(f"'{text}' is no range of sizes", "for example 1K:16M or 1K:16M:x2")
+    least, most = parse_size(first), parse_size(last)
+    times = float(factor[0][1:]) if factor else DEFAULT_FACTOR
+    if not 0 < least <= most or times <= 1:
+        raise UsageError(f"'{text}' has no sizes", "for example 1K:16M or 1K:16M:x2")
+    return sizes_between(least, most, factor=times)
 
 
 # Any in the next two: click gives text to ranges, and types it as their number.

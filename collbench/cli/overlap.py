@@ -4,9 +4,16 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
+from collbench.cli._options import (
+    SIZES_HELP,
+    ListOf,
+    Sizes,
+    Whole,
+    csv_option,
+    json_option,
+    positive,
+)
 from collbench.core.options import OVERLAP_OF_CPUS, OVERLAP_OF_GPUS, OVERLAP_OPTIONS, Rule, refuse
-from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
 _OF_GPUS = ("channels", "gemm", "priority", "transport", "cluster", "gpus")
@@ -18,10 +25,10 @@ _OPTIONS = (
     op_option(),
     click.option(
         "--sizes",
-        type=ListOf("size", parse_size),
+        type=Sizes(),
         default="64M",
         show_default=True,
-        help="Sizes in bytes, for example 16M,256M.",
+        help=f"{SIZES_HELP}, for example 16M,256M.",
     ),
     click.option(
         "--channels",

@@ -4,14 +4,22 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option
-from collbench.cli._options import FileName, ListOf, OutputFile, Profile, color_option, json_option
+from collbench.cli._options import (
+    SIZES_HELP,
+    FileName,
+    ListOf,
+    OutputFile,
+    Profile,
+    Sizes,
+    color_option,
+    json_option,
+)
 from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.options import Rule, refuse
-from collbench.core.units import parse_size, parse_whole
+from collbench.core.units import parse_whole
 
 _MOST_HOSTS = 1 << 16
-_FACTOR = 8
 
 
 def _hosts(text: str) -> int:
@@ -21,21 +29,6 @@ def _hosts(text: str) -> int:
             f"'{text}' is not a number of hosts from 1 to {_MOST_HOSTS}", "for example 16"
         )
     return number
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    """A size, or those of a range FIRST:LAST or FIRST:LAST:xFACTOR. Raises UsageError."""
-    first, *rest = text.split(":")
-    factor = parse_whole(rest[1].removeprefix("x")) if len(rest) == 2 else _FACTOR
-    if len(rest) > 2 or factor is None or factor < 2:
-        raise UsageError(f"'{text}' is no size and no range of sizes", "for example 8:1G:x4")
-    least, most = parse_size(first), parse_size(rest[0]) if rest else parse_size(first)
-    if not 0 < least <= most:
-        raise UsageError(f"'{text}' has no size of at least one byte", "for example 8:1G")
-    sizes = [least]
-    while sizes[-1] * factor <= most:
-        sizes.append(sizes[-1] * factor)
-    return tuple(sizes)
 
 
 _OPTIONS = (
@@ -75,10 +68,10 @@ _OPTIONS = (
     ),
     click.option(
         "--sizes",
-        type=ListOf("size", _sizes),
-        default="8:1G",
+        type=Sizes(),
+        default="8:1G:x8",
         show_default=True,
-        help="Sizes in bytes, or ranges of them in steps of x8, for example 8:1G or 1K:1G:x4.",
+        help=f"{SIZES_HELP}, for example 8:1G:x8 or 1K,64M.",
     ),
     click.option(
         "--set",

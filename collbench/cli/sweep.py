@@ -7,11 +7,12 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
+    SIZES_HELP,
     FileName,
     Finite,
-    ListOf,
     Profile,
     Size,
+    Sizes,
     Whole,
     budget_option,
     color_option,
@@ -30,7 +31,6 @@ from collbench.core.options import (
     MAX_S,
     OPTIONS,
 )
-from collbench.core.units import parse_size
 
 _SIZE_OPTIONS = (
     click.option(
@@ -65,11 +65,8 @@ _SIZE_OPTIONS = (
     ),
     click.option(
         "--sizes",
-        type=ListOf("size", parse_size),
-        help=(
-            "Sizes in bytes as a list, for example 1K,1M,3000000, instead of a range. Default: the"
-            " range."
-        ),
+        type=Sizes(),
+        help=f"{SIZES_HELP}, for example 1K,1M,3000000 or 8:1M. Default: -b to -e.",
     ),
 )
 _COUNTS_OPTION = click.option(

@@ -1,58 +1,22 @@
 """`collbench tune`: the best configuration of this machine, found by measuring."""
 
-import re
-
 import click
 
-from collbench.bench.sweep import sizes_between
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
+    SIZES_HELP,
     ListOf,
     OneOf,
     OutputFile,
-    Parameter,
+    Sizes,
     Whole,
     budget_option,
     json_option,
 )
 from collbench.core.collectives import OPS, collective
-from collbench.core.errors import UsageError
 from collbench.core.options import OPTIONS, Rule, refuse
-from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
-
-_FACTOR = "4"  # between the sizes of a range
-
-
-class Sizes(ListOf[tuple[int, ...]]):
-    """Sizes and ranges of sizes, such as 1K:16M or 1K:16M:x2."""
-
-    def __init__(self) -> None:
-        super().__init__("sizes", _sizes)
-
-    def convert(  # type: ignore[override]
-        self, value: object, param: Parameter, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        parts = super().convert(value, param, ctx)
-        return tuple(sorted({size for part in parts for size in part}))
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    first, *rest = text.split(":")
-    if not rest:
-        return (parse_size(first),)
-    last, *factor = rest
-    if len(factor) > 1 or (factor and not re.fullmatch(r"x\d{1,6}(\.\d{1,6})?", factor[0])):
-        raise UsageError(f"'{text}' is no range of sizes", "for example 1K:16M or 1K:16M:x2")
-    bounds, times = (
-        (parse_size(first), parse_size(last)),
-        float(factor[0][1:] if factor else _FACTOR),
-    )
-    if not 0 < bounds[0] <= bounds[1] or times <= 1:
-        raise UsageError(f"'{text}' has no sizes", "for example 1K:16M or 1K:16M:x2")
-    return sizes_between(*bounds, factor=times)
-
 
 _OPTIONS = (
     click.option(
@@ -63,10 +27,7 @@ _OPTIONS = (
     click.option(
         "--sizes",
         type=Sizes(),
-        help=(
-            "Sizes in bytes and ranges of them, each size 4 times the one before, for example"
-            " 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."
-        ),
+        help=(f"{SIZES_HELP}, for example 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."),
     ),
     budget_option("How long it may take", "2m"),
     click.option(

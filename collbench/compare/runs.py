@@ -7,7 +7,7 @@ if none was started there.
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.core.codec import dumps, loads
@@ -41,7 +41,9 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRun:
-    """A run that can be read again. number: 1 is the newest; 0 of one of another directory."""
+    """A run that can be read again. number: 1 is the newest; 0 of one of another directory, and of
+    one that failed before its first row.
+    """
 
     number: int
     folder: Path
@@ -74,8 +76,8 @@ def folder_of_runs() -> Path:
 
 
 class Keeper:
-    """Saves a run while it goes on: nothing before its first row that is not waived. Whatever fails
-    there is told in `problem` and ends the saving, not the run.
+    """Saves a run while it goes on: nothing before its first row that is not waived, unless it
+    fails. Whatever fails there is told in `problem` and ends the saving, not the run.
     """
 
     def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
@@ -119,14 +121,16 @@ class Keeper:
 
     def finish(self, facts: RunFacts) -> None:
         """Close the rows and say how the run ended."""
-        if self._writer is None:
+        if self._writer is None and not facts.problem:
             return
-        self._writer.close()
-        if not self.problem:
-            try:
+        try:
+            if self._writer is None:
+                facts, self._writer = replace(facts, rows=0), self._begin()
+            self._writer.close()
+            if not self.problem:
                 _write(folder_of_runs() / self._name / _FACTS, facts)
-            except (OSError, RuntimeError) as error:
-                self.problem = _problem(error)
+        except (OSError, RuntimeError, CollbenchError) as error:
+            self.problem = _problem(error)
 
 
 def _problem(error: Exception) -> str:
@@ -149,8 +153,9 @@ def saved_runs() -> list[SavedRun]:
                 found.append((folder, facts))
     found.sort(key=lambda one: (one[1].started, one[0]))
     here = directory_here()
-    mine = [folder for folder, facts in found if facts.directory == here]
-    numbered = list(reversed(mine or [folder for folder, _ in found]))
+    read = [(folder, facts) for folder, facts in found if facts.rows or facts.exit_code < 0]
+    mine = [folder for folder, facts in read if facts.directory == here]
+    numbered = list(reversed(mine or [folder for folder, _ in read]))
     numbers = {folder: place for place, folder in enumerate(numbered, 1)}
     return [
         SavedRun(number=numbers.get(folder, 0), folder=folder, facts=facts)

@@ -4,6 +4,7 @@ Sizes are bytes with binary suffixes (K, M, G, T = 2^10, 2^20, 2^30, 2^40), band
 (1e9 bytes a second), times seconds inside and microseconds at the edge.
 """
 
+import math
 import re
 from fractions import Fraction
 
@@ -102,8 +103,8 @@ def format_rate(rate_gbs: float) -> str:
 
     >>> format_rate(999.94), format_rate(1000), format_rate(0.01234), format_rate(12.345)
     ('999.9', '1000', '0.012', '12.35')
-    >>> format_rate(0.00042), format_rate(0)
-    ('0.0004', '0.000')
+    >>> format_rate(0.00042), format_rate(4e-6), format_rate(0)
+    ('0.0004', '0.000004', '0.000')
     """
     if rate_gbs >= 999.95:
         return f"{rate_gbs:.0f}"
@@ -111,7 +112,8 @@ def format_rate(rate_gbs: float) -> str:
         return f"{rate_gbs:.1f}"
     if rate_gbs >= 0.1:
         return f"{rate_gbs:.2f}"
-    return f"{rate_gbs:.3f}" if rate_gbs >= 0.0005 or rate_gbs <= 0 else f"{rate_gbs:.1g}"
+    digits = 3 if rate_gbs >= 0.0005 or rate_gbs <= 0 else -math.floor(math.log10(rate_gbs))
+    return f"{rate_gbs:.{digits}f}"
 
 
 def format_time_us(time_us: float) -> str:

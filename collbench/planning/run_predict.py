@@ -27,7 +27,9 @@ from collbench.planning.price.ways import unknown_links
 def run_predict(options: Options) -> None:
     """The whole command: NCCL first, then our own engine where it can run."""
     op, hosts = options["op"], sorted(options["hosts"])
-    sizes = sorted({size for some in options["sizes"] for size in some})
+    sizes = sorted(options["sizes"])
+    if sizes[0] <= 0:
+        raise UsageError("--sizes: a size of 0 bytes has no time", "give at least one byte")
     for key in ("csv", "json"):
         if options[key] not in (None, "-"):
             check_writable(options[key], f"--{key}")

@@ -17,7 +17,7 @@ from statistics import median
 from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint
 from collbench.bench.ranks import ranks_of, recordings_of
-from collbench.cli.tune import Sizes
+from collbench.cli._options import Sizes
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
 from collbench.core.options import Settings

@@ -209,7 +209,8 @@ def test_a_name_stays_and_a_number_is_of_this_directory(
     assert run(["compare", "@1126-ffffff0"]) == 2
 
 
-def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("has_row", [True, False])
+def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str], has_row: bool) -> None:
     assert sweep() == 0
     record = read(saved_runs()[0].rows)[0]
     runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
@@ -218,12 +219,14 @@ def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
         click.Context(cli, obj=("sweep",)),
         saved(runs, [], []) as one,
     ):
-        one.keep(record)
+        if has_row:
+            one.keep(record)
         raise UnavailableError("no room is left")
     capsys.readouterr()
     assert run(["runs"]) == 0
     out = capsys.readouterr().out
     assert "@1126-ab12cd" in out and "failed: nothing: no room is left" in " ".join(out.split())
+    assert [one.number for one in saved_runs()] == ([2, 1] if has_row else [1, 0])
 
 
 def test_nodes_are_listed_as_json_and_broken_files_are_named(

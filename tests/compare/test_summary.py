@@ -290,6 +290,13 @@ def test_spread_and_ceiling_are_told() -> None:
     ]
 
 
+def test_a_library_keeps_its_column_where_all_is_noise() -> None:
+    noisy = {"notes": "busy:4.0"}
+    lines = text_of(records(row((9.0, 90.0), **noisy), row((7.0, 70.0), backend="mpi", **noisy)))
+    assert "vs mpi          cannot tell at 1 of 1 sizes" in lines
+    assert "mpi us" in lines and lines.splitlines()[-1].split()[-1] == "<7.00"
+
+
 def test_conditions_and_placements_are_problems_of_their_own() -> None:
     given = records(
         row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in")

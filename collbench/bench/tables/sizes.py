@@ -22,7 +22,7 @@ from collbench.compare.tables.summary import (
     next_text,
     of_max_text,
     rival_text,
-    row_time_text,
+    rival_time_text,
     speedup_text,
     time_text,
 )
@@ -95,7 +95,7 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
     for peer in sorted({peer for best in every for peer in best.rivals}):
         has_ratios = any(peer in best.peers for best in every)
         columns.append(
-            BestColumn(f"{peer}\nus", partial(_rival_time, peer=peer), spare=2 * has_ratios)
+            BestColumn(f"{peer}\nus", partial(rival_time_text, peer=peer), spare=2 * has_ratios)
         )
         columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
         form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
@@ -103,10 +103,6 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
     if any(map(_notes, every)):
         columns.append(BestColumn("notes", _notes, is_number=False, spare=3))
     return columns
-
-
-def _rival_time(best: Best, peer: str) -> str:
-    return row_time_text(best.rivals[peer]) if peer in best.rivals else "-"
 
 
 def _notes(best: Best) -> str:

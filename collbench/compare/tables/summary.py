@@ -157,15 +157,14 @@ def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     parts["time a message" if is_stream else "lowest latency"] = (
         f"{time_text(least)} us at {_configuration(least, summary)}"
     )
-    for peer in summary.peers:
+    for peer in sorted({peer for best in sizes.values() for peer in best.rivals}):
         ratios = {
             size: best.peers[peer]
             for size, best in sizes.items()
             if best.is_certain and peer in best.peers
         }
-        if ratios:
-            told = [best.verdict_of_peer(peer) for best in sizes.values() if peer in best.rivals]
-            parts[f"vs {peer}"] = _speedup(ratios, Counter(told))
+        told = [best.verdict_of_peer(peer) for best in sizes.values() if peer in best.rivals]
+        parts[f"vs {peer}"] = _speedup(ratios, Counter(told))
     for knob in ("proto", "algo"):
         if where := spans(sizes, knob):
             parts[KNOB_NAMES[knob]] = span_text(where)
@@ -189,13 +188,16 @@ def _configuration(best: Best, summary: Summary) -> str:
 
 def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> str:
     """The speedup over a library's own choice, over all sizes. told: how many have each verdict."""
+    of_sizes = f"of {told.total()} sizes"
+    if not ratios:
+        return f"{_WORDS['cannot tell']} at {told['cannot tell']} {of_sizes}"
     low = min(ratios, key=lambda size: ratios[size].median)
     high = max(ratios, key=lambda size: ratios[size].median)
     ends = [
         f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
     ]
     parts = [f"{_WORDS[one]} at {told[one]}" for one in _WORDS if told[one] or one == "better"]
-    return f"speedup {' to '.join(ends)}: {', '.join(parts)} of {told.total()} sizes"
+    return f"speedup {' to '.join(ends)}: {', '.join(parts)} {of_sizes}"
 
 
 def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[float, int] | None:
@@ -328,10 +330,12 @@ SIZE = BestColumn(
 
 
 def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
-    """What libraries take beside; is_wide: with the interval."""
+    """What libraries take, or their times where all are noise; is_wide: with the interval."""
     columns = []
-    for peer in summary.peers:
-        if any(peer in best.peers for best in every):
+    for peer in sorted({peer for best in every for peer in best.rivals}):
+        if not any(peer in best.peers for best in every):
+            columns.append(BestColumn(f"{peer} us", partial(rival_time_text, peer=peer)))
+        else:
             ratio = partial(_speedup_value, peer=peer)
             columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer), ratio))
             columns += [BestColumn("interval", partial(interval_text, peer=peer))] * is_wide
@@ -390,6 +394,11 @@ def row_time_text(row: Record) -> str:
 def time_text(best: Best) -> str:
     """The time of the best row."""
     return row_time_text(best.row)
+
+
+def rival_time_text(best: Best, peer: str) -> str:
+    """The time of a library, in the form that it is fastest in."""
+    return row_time_text(best.rivals[peer]) if peer in best.rivals else "-"
 
 
 def busbw_text(best: Best) -> str:

@@ -8,7 +8,7 @@ from collbench.bench.replay import ReplayProof
 from collbench.core.files import result_json
 from collbench.core.record import Record
 from collbench.core.text import counted, paragraphs, table
-from collbench.core.units import format_size, format_time_us
+from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.jobs.advice import (
     Advice,
     Share,
@@ -133,7 +133,10 @@ def _table(replay: Replay, forms: Sequence[str], columns: int) -> list[str]:
 
 def _megabytes(size_bytes: float) -> str:
     """Decimal megabytes with four digits, without an exponent."""
-    return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.4g}"
+    megabytes = size_bytes / 1e6
+    if 0 < megabytes < 0.0001:
+        return format_rate(megabytes)
+    return f"{megabytes:.0f}" if megabytes >= 1000 else f"{megabytes:.4g}"
 
 
 def _milliseconds(time_us: float) -> str:
