@@ -112,7 +112,7 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
         raise UsageError(
             f"about {number} sizes from {format_size(first)} to {format_size(last)}",
             f"at most {MAX_POINTS} points: give a larger "
-            + ("step with -i" if step > 0 else "factor with -f"),
+            + ("step with -i" if step > 0 else "factor (-f 4, 1K:1M:x4)"),
         )
     if step > 0:
         return tuple(range(first, last + 1, step))
