@@ -108,8 +108,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores, since many tests wait."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Three more than there are cores, since many tests wait."""
+    return len(os.sched_getaffinity(0)) + 3
 
 
 @pytest.fixture(autouse=True)
