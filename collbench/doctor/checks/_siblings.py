@@ -94,11 +94,6 @@ def named(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def usable(host: Recording) -> list[GpuRecord]:
-    """The GPUs of a host that NVML can ask."""
-    return [gpu for gpu in host.gpus if "handle" not in gpu.unknown]
-
-
 def conditions(evidence: Evidence) -> Iterator[tuple[str, GpuRecord, GpuCondition]]:
     """All GPUs whose state is known at rest, with what people call them."""
     for name, gpu in evidence.gpus():
@@ -123,7 +118,7 @@ def are_all_beside(host: Recording, nics: Iterable[Nic]) -> bool:
     bridges = {part for nic in nics for part in paths.get(nic.address, "").split("/")[:-1]}
     shared = bridges & paths.keys()
     return all(
-        shared & set(paths.get(gpu.address or "", "").split("/")[:-1]) for gpu in usable(host)
+        shared & set(paths.get(gpu.address or "", "").split("/")[:-1]) for gpu in host.usable_gpus
     )
 
 

@@ -19,11 +19,7 @@ _RESTART = (
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         reason = host.unknown.get("gpus")
-        on_the_bus = [
-            one.address
-            for one in host.pci
-            if one.vendor == "0x10de" and (one.pci_class or "").startswith("0x03")
-        ]
+        on_the_bus = host.gpus_on_the_bus
         if on_the_bus and not host.has_driver:
             yield _finding(
                 evidence.name(host),

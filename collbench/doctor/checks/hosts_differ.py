@@ -37,7 +37,7 @@ def _port_rates(host: Recording) -> str | None:
     ports = [port for nic in host.nics for port in nic.ports if not nic.is_virtual]
     if any(port.rate is None or port.state is None for port in ports):
         return None
-    rates = sorted(str(port.rate) for port in ports if str(port.state).endswith("ACTIVE"))
+    rates = sorted(str(port.rate) for port in ports if port.state_name == "ACTIVE")
     counts = {rate: rates.count(rate) for rate in rates}
     return named([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.checks._siblings import bridges_above, named, numbered, usable
+from collbench.doctor.checks._siblings import bridges_above, named, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
@@ -29,7 +29,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 def _pairs(host: Recording) -> list[PairRecord]:
     """Pairs whose statuses are known, each once: the worse direction. Without divided GPUs."""
-    divided = {gpu.index for gpu in usable(host) if gpu.has_mig}
+    divided = {gpu.index for gpu in host.usable_gpus if gpu.has_mig}
     pairs: dict[frozenset[int], PairRecord] = {}
     for pair in host.pairs:
         ends = frozenset((pair.a, pair.b))
@@ -51,7 +51,7 @@ def _status(pair: PairRecord) -> int:
 
 def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord]) -> Finding:
     gpus = _ends(denied)
-    names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
+    names = [gpu.name for gpu in host.usable_gpus if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
     return Finding(
         subject=evidence.on(numbered("GPU", gpus), host),
@@ -116,7 +116,7 @@ def _suspects(host: Recording, pairs: Sequence[PairRecord]) -> str:
         suspects.append("the link between sockets")
     if host.processor.has_hypervisor:
         suspects.append("a virtual machine")
-    addresses = {gpu.index: gpu.address or "" for gpu in usable(host)}
+    addresses = {gpu.index: gpu.address or "" for gpu in host.usable_gpus}
     has_bridges = any(
         len(bridges_above(host, addresses.get(end, "")) or ()) > 1 for end in _ends(pairs)
     )

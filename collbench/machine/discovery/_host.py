@@ -1,6 +1,5 @@
 """One host's part of the graph: GPUs as CUDA numbers them, PCIe tree, CPUs, NVLinks, NICs."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -10,8 +9,6 @@ from collbench.machine.discovery._tree import PcieTree, TreeHop
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
 from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
 from collbench.machine.topology.rates import pcie_link, socket
-
-_ACTIVE = "4: ACTIVE"  # a port's state
 
 
 @dataclass(kw_only=True)
@@ -77,11 +74,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
     """GPUs that CUDA shows, in CUDA's order; notes on the others."""
     recording = draft.recording
     if not recording.has_driver:
-        on_the_bus = [
-            device.address
-            for device in recording.pci
-            if device.vendor == "0x10de" and (device.pci_class or "").startswith("0x03")
-        ]
+        on_the_bus = recording.gpus_on_the_bus
         draft.note(
             "no NVIDIA driver was found"
             + (
@@ -99,8 +92,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
             f"which GPUs CUDA shows is not known ({recording.unknown.get('cuda', 'nobody asked')}):"
             " they stand in NVML's order"
         )
-        return [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
-    by_index = {gpu.index: gpu for gpu in recording.gpus}
+        return recording.shown_gpus
     variable = (
         ""
         if recording.visible_devices is None
@@ -117,7 +109,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
             f"left out, as CUDA does not show it: NVML's GPU {', '.join(some)}"
             + (f": {reason}" if reason else "")
         )
-    return [by_index[index] for index in recording.cuda]
+    return recording.shown_gpus
 
 
 def _add_cpus(draft: Draft, first: int) -> str:
@@ -196,9 +188,9 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
     nodes = []
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]
-        active = [port for port in ports if port.state == _ACTIVE]
+        active = [port for port in ports if port.state_name == "ACTIVE"]
         rates = (
-            [_gbps(port.rate) for port in active]
+            [port.gbps for port in active]
             if ports
             else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         )
@@ -226,12 +218,6 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
 
 def _positive(mbps: int | None) -> float | None:
     return mbps / 1000 if mbps is not None and mbps > 0 else None
-
-
-def _gbps(rate: str | None) -> float | None:
-    """400 Gb/sec (4X NDR) as a number."""
-    match = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
-    return float(match[0]) if match else None
 
 
 def _add_path_to_root(
