@@ -3,21 +3,13 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.finding import Seen, seen
 
 NEEDS: tuple[Need, ...] = ("system",)
-NO_EXPERIMENT = "only root can change the pages of shared memory"
 
 
-def find(evidence: Evidence) -> Iterable[Finding]:
+def find(evidence: Evidence) -> Iterable[Seen]:
     for name, _, system in evidence.systems():
         chosen = system.shm_huge
         if chosen in ("never", "deny"):
-            yield Finding(
-                subject=name,
-                seen=f"shared memory has pages of 4 KiB (shmem_enabled is {chosen})",
-                why="The first access to large buffers takes longer; copies hardly differ.",
-                change="echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, as root",
-                risk="Huge pages take memory that a program may not use.",
-                severity="remark",
-            )
+            yield seen("small", name, chosen=chosen)

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.finding import Seen, seen
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("processes", "system")
-NO_EXPERIMENT = "it decides whether ranks find each other, not how fast they are"
 
 _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 
@@ -21,7 +20,7 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-def find(evidence: Evidence) -> Iterable[Finding]:
+def find(evidence: Evidence) -> Iterable[Seen]:
     for name in _VARIABLES:
         for subject, host, _, text in alike(evidence, lambda one, k=name: one.environment.get(k)):  # type: ignore[misc]
             if text and host.system is not None and host.system.interfaces:
@@ -30,7 +29,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 def _judged(
     subject: str, host: Recording, variable: str, text: str, has_hosts: bool
-) -> Iterable[Finding]:
+) -> Iterable[Seen]:
     assert host.system is not None
     here = list(host.system.interfaces)
     if variable == _WITH_PORTS:
@@ -48,23 +47,24 @@ def _judged(
     }
     known = {one for some in chosen.values() for one in some}
     missing = [name for name, some in chosen.items() if not some]
-    why = "A library that finds no interface of the name stops, or waits for ever."
     if is_exclusion and not set(here) - known:
-        seen, is_fault = "it leaves no interface", True
+        kind, is_fault = "none-left", True
     elif not is_exclusion and missing:
-        seen = f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
-        is_fault = len(missing) == len(names)
+        kind, is_fault = "missing", len(missing) == len(names)
     elif not is_exclusion and has_hosts and names and not _useful(sorted(known)):
-        seen, is_fault = f"{' and '.join(sorted(known))} cannot reach other hosts", known == {"lo"}
-        why = "Addresses of a host's own interfaces lead nowhere from other hosts."
+        kind, is_fault = "local", known == {"lo"}
     else:
         return
-    yield Finding(
-        subject=subject,
-        seen=f"{variable}={text}: {seen}",
-        why=why,
-        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
-        severity="fault" if is_fault else "risk",
+    yield seen(
+        kind,
+        subject,
+        "fault" if is_fault else "risk",
+        variable=variable,
+        text=text,
+        missing=" and no ".join(missing),
+        here=", ".join(sorted(here)[:8]),
+        known=" and ".join(sorted(known)),
+        useful=", ".join(_useful(here)[:6]) or "lo",
     )
 
 

@@ -3,22 +3,13 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.finding import Seen, seen
 
 NEEDS: tuple[Need, ...] = ("system",)
-NO_EXPERIMENT = "only root can switch it off"
 
 
-def find(evidence: Evidence) -> Iterable[Finding]:
+def find(evidence: Evidence) -> Iterable[Seen]:
     for name, host, system in evidence.systems():
         value = system.numa_balancing
         if value and len(host.numa) > 1:
-            yield Finding(
-                subject=name,
-                seen=f"kernel.numa_balancing is {value}, on {len(host.numa)} NUMA nodes",
-                why="The kernel takes pages away to see who uses them: now and then a message"
-                " waits for milliseconds.",
-                change="sysctl kernel.numa_balancing=0, as root; or numactl --membind in front of"
-                " the program",
-                risk="Programs that are not bound to a node may lose speed.",
-            )
+            yield seen("on", name, value=value, nodes=len(host.numa))

@@ -2,31 +2,21 @@
 
 from collections.abc import Iterable
 
+from collbench.core.text import counted
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.finding import Seen, seen
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("ranks",)
-NO_EXPERIMENT = "the same ranks cannot have more cores here"
 
 
-def find(evidence: Evidence) -> Iterable[Finding]:
+def find(evidence: Evidence) -> Iterable[Seen]:
     for host in evidence.hosts:
         ranks, cores = len(host.processes), len(members(host.cpus or ""))
         time = host.system.cgroup_cpus if host.system else None
         if not cores or ranks < 2:
             continue
         if ranks > cores:
-            seen = f"{ranks} ranks run on {cores} core{'s' * (cores > 1)}"
+            yield seen("cores", evidence.name(host), ranks=ranks, cores=counted(cores, "core"))
         elif time is not None and ranks > time:
-            seen = f"{ranks} ranks have {time:g} CPUs' worth of time, as the control group allows"
-        else:
-            continue
-        yield Finding(
-            subject=evidence.name(host),
-            seen=seen,
-            why="A rank that waits keeps the core from the one that it waits for.",
-            change="start fewer ranks on each host: mpirun --map-by ppr:N:node (Open MPI), mpirun"
-            " -ppn N (MPICH), srun --ntasks-per-node=N",
-            severity="fault",
-        )
+            yield seen("time", evidence.name(host), ranks=ranks, time=time)
