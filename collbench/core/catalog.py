@@ -15,7 +15,6 @@ _PLACES = (
 _MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
 _KIND_NAMES = {
     "causes": "table of causes",
-    "checks": "check",
     "machines": "machine profile",
     "settings": "table",
     "sweeps": "preset",
@@ -24,7 +23,9 @@ _KIND_NAMES = {
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of the shipped profiles of a kind, such as "machines" or "tuning"."""
+    """Names of the shipped profiles of a kind: "machines", "settings", "spread", "sweeps" or
+    "tuning".
+    """
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 

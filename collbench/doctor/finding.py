@@ -4,7 +4,7 @@ A finding costs if it is a fault by itself (a link at half its width), or if a p
 shows that it slows this machine down by more than chance does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,9 +19,9 @@ SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """subject: what is affected, such as GPU 2, rank 3 or a host. seen: the value, and where it was
-    read. why: what it does. change: a command or a setting; risk: what else that changes. check,
-    kind: whose words these are. costs: measured ones. unmeasured: why there are none. is_general:
-    it says that something failed, and follows from what says why.
+    read. why: what it does. change: a command or a setting; risk: what else that changes. check:
+    its name, which checks/__init__.py fills in. costs: measured ones. unmeasured: why there are
+    none. is_general: it says that something failed, and follows from what says why.
     """
 
     subject: str
@@ -29,7 +29,6 @@ class Finding:
     why: str
     change: str
     check: str = ""
-    kind: str = ""
     risk: str = ""
     severity: Severity = "risk"
     costs: tuple[Cost, ...] = ()
@@ -50,24 +49,6 @@ class Finding:
     def percent(self) -> float:
         """The largest measured cost in percent; 0 if none was measured that is real."""
         return max((100 * (one.ratio.median - 1) for one in self.costs if one.is_real), default=0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a check saw; the words of its kind are in profiles/checks, with these values. severity:
-    None is that of the kind. costs: where the evidence has measured them.
-    """
-
-    kind: str
-    subject: str
-    severity: Severity | None
-    values: Mapping[str, object]
-    costs: tuple[Cost, ...] = ()
-
-
-def seen(kind: str, subject: str, severity: Severity | None = None, /, **values: object) -> Seen:
-    """What a check saw, in short."""
-    return Seen(kind=kind, subject=subject, severity=severity, values=values)
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

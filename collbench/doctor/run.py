@@ -33,9 +33,9 @@ from collbench.doctor.checks import (
     find,
     identifiers,
     is_absent,
+    page_of,
     wants_measurements,
     why_not_run,
-    words_of,
 )
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.finding import Finding, ranked
@@ -103,10 +103,10 @@ def _is_rank0() -> bool:
 
 
 def _explain(identifier: str) -> int:
-    words = words_of(identifier)
+    title, explanation = page_of(identifier)
     if _is_rank0():
-        say(f"{identifier}: {words.title}\n")
-        for paragraph in words.explanation.strip().split("\n\n"):
+        say(f"{identifier}: {title}\n")
+        for paragraph in explanation.split("\n\n"):
             say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
             say()
     return 0
@@ -140,7 +140,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     runs = [
         CheckRun(
             identifier=one,
-            title=words_of(one).title,
+            title=page_of(one).title,
             reason=why_not_run(one, evidence),
             is_absent=is_absent(one, evidence),
         )

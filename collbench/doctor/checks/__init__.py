@@ -1,21 +1,21 @@
-"""The checks of `collbench doctor`: a module each, with the members that doctor/check.py names.
+"""The checks of `collbench doctor`: a module each, with the members that doctor/check.py names, and
+a page that explains it.
 
-The name of a file, with hyphens, is the check's identifier on the command line, and the name of the
-file of its words in profiles/checks.
+The name of a file, with hyphens, is the check's identifier on the command line.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from typing import cast
+from pathlib import Path
+from typing import NamedTuple, cast
 
 from collbench.bench.experiment import Experiment
-from collbench.core import catalog
-from collbench.core.codec import decode
 from collbench.core.errors import unknown
 from collbench.core.registry import Family
-from collbench.doctor.check import Check, CheckWords, ExperimentingCheck
+from collbench.doctor.check import Check, ExperimentingCheck
 from collbench.doctor.evidence import MEASURED, Evidence
-from collbench.doctor.finding import Finding, Seen
+from collbench.doctor.finding import Finding
 
 _OF_VARIABLES = "settings"
 _SEE_MORE = ("gpu-clocks", "pcie-link")  # at rest, too, but more under load
@@ -34,11 +34,19 @@ def check(identifier: str) -> Check:
     return cast("Check", FAMILY.load(identifier.replace("-", "_")))
 
 
+class CheckPage(NamedTuple):
+    """What a check looks at, in a line, and its explanation in Markdown."""
+
+    title: str
+    explanation: str
+
+
 @cache
-def words_of(identifier: str) -> CheckWords:
-    """The words of a check. Raises UsageError if there is none of that name."""
-    check(identifier)
-    return decode(CheckWords, catalog.load("checks", identifier), f"profiles/checks/{identifier}")
+def page_of(identifier: str) -> CheckPage:
+    """The page of a check. Raises UsageError if there is none of that name."""
+    module = Path(str(vars(check(identifier))["__file__"]))
+    title, _, explanation = module.with_suffix(".md").read_text(encoding="utf-8").partition("\n\n")
+    return CheckPage(title.removeprefix("# "), explanation.strip())
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
@@ -46,7 +54,7 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     found = check(finding.check)
     if hasattr(found, "experiment"):
         return cast("ExperimentingCheck", found).experiment(finding, evidence)
-    return words_of(finding.check).unmeasured
+    return str(vars(found)["NO_EXPERIMENT"])
 
 
 def why_not_run(identifier: str, evidence: Evidence) -> str:
@@ -69,10 +77,10 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
     thing says about a variable is not said again by the check of all variables.
     """
     findings = [
-        _told(identifier, one)
+        replace(finding, check=identifier)
         for identifier in only or identifiers()
         if not why_not_run(identifier, evidence)
-        for one in check(identifier).find(evidence)
+        for finding in check(identifier).find(evidence)
     ]
     said = {one.seen.partition("=")[0] for one in findings if one.check != _OF_VARIABLES}
     return [
@@ -80,24 +88,3 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
         for one in findings
         if one.check != _OF_VARIABLES or one.subject.partition(" (")[0] not in said
     ]
-
-
-def _told(identifier: str, one: Seen) -> Finding:
-    """What a check saw, in its words."""
-    words = words_of(identifier)
-    own = words.findings[one.kind]
-    seen, why, change, risk = (
-        (getattr(own, name) or getattr(words, name)).format_map(one.values)
-        for name in ("seen", "why", "change", "risk")
-    )
-    return Finding(
-        check=identifier,
-        kind=one.kind,
-        subject=one.subject,
-        seen=seen,
-        why=why,
-        change=change,
-        risk=risk,
-        severity=one.severity or own.severity,
-        costs=one.costs,
-    )

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 
 NEEDS: tuple[Need, ...] = ("condition", "two gpus")
+NO_EXPERIMENT = "the BIOS sets the size when the machine starts"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         small: dict[tuple[int, int, bool], list[int]] = {}
         for gpu in host.usable_gpus:
@@ -22,10 +23,12 @@ def find(evidence: Evidence) -> Iterable[Seen]:
                 key = window, memory, "GeForce" in (gpu.name or "")
                 small.setdefault(key, []).append(gpu.index)
         for (window, memory, is_geforce), gpus in small.items():
-            yield seen(
-                "window",
-                evidence.on(numbered("GPU", gpus), host),
-                "remark" if is_geforce else "risk",
-                window=format_size(window >> 20 << 20),
-                memory=format_size(memory >> 20 << 20),
+            yield Finding(
+                subject=evidence.on(numbered("GPU", gpus), host),
+                seen=f"BAR1 shows {format_size(window >> 20 << 20)} of"
+                f" {format_size(memory >> 20 << 20)} of memory: Resizable BAR is off",
+                why="Others reach the memory over PCIe through it: large buffers cannot be mapped,"
+                " and peer access may be refused.",
+                change="Above 4G Decoding and Resizable BAR in the BIOS",
+                severity="remark" if is_geforce else "risk",
             )

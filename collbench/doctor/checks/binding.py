@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.checks._ranks import alike, named
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 
@@ -13,15 +13,24 @@ NEEDS: tuple[Need, ...] = ("processes",)
 
 _MOST_RANKS = 8
 _SIZES = (1 << 10, 64 << 10, 1 << 20)
+_CHANGE = (
+    "mpirun --bind-to numa (Open MPI), mpirun -bind-to numa (MPICH), srun --cpu-bind=ldoms, or"
+    " leave taskset out"
+)
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     alone: dict[int, list[ProcessRecord]] = {}
     for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
         own, cores = len(members(cpulist)), len(members(host.cpus or ""))
         if len(ranks) > own > 0 and own < cores and len(host.processes) > 1:
-            s = "s" * (own > 1)
-            yield seen("shared", subject, ranks=len(ranks), s=s, cpulist=cpulist, cpus=host.cpus)
+            yield Finding(
+                subject=subject,
+                seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
+                why="Ranks that share a core take turns on it, and every message waits for the next"
+                " turn.",
+                change=_CHANGE,
+            )
         elif own == 1 and cores > 1:
             alone.setdefault(id(host), []).extend(ranks)
     for host in evidence.hosts:
@@ -29,15 +38,17 @@ def find(evidence: Evidence) -> Iterable[Seen]:
             yield _of_one_core(evidence, host, alone[id(host)])
 
 
-def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRecord]) -> Seen:
+def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRecord]) -> Finding:
     """Ranks with a core each. Without GPUs that is how ranks of one thread are best bound."""
-    return seen(
-        "single",
-        named(evidence, host, ranks),
-        "risk" if host.gpus or len(host.processes) == 1 else "remark",
-        are="each is" if len(ranks) > 1 else "is",
-        lists=",".join(str(one.cpulist) for one in ranks),
-        cpus=host.cpus,
+    lists = ",".join(str(one.cpulist) for one in ranks)
+    is_several = len(ranks) > 1
+    return Finding(
+        subject=named(evidence, host, ranks),
+        seen=f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
+        why="A thread that communicates and one that computes take turns on that core.",
+        change=_CHANGE,
+        risk="Threads may then move between cores, which costs a little where each has its own.",
+        severity="risk" if host.gpus or len(host.processes) == 1 else "remark",
     )
 
 

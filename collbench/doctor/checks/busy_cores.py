@@ -6,16 +6,17 @@ from collbench.core.text import counted
 from collbench.doctor.checks._ranks import cores_of
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "other processes cannot be stopped from here: measure again when they have ended"
 
 _LEAST = 0.5  # cores' worth of time that is worth a word
 _SHARE = 0.1  # of the cores
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, host, system in evidence.systems():
         cores = cores_of(host)
         everywhere = members(host.cpus) if host.cpus else cores
@@ -32,11 +33,12 @@ def find(evidence: Evidence) -> Iterable[Seen]:
             is_risk = False
         else:
             continue
-        yield seen(
-            "ours" if busy and is_risk else "elsewhere",
-            name,
-            "risk" if is_risk else "remark",
-            foreign=foreign,
-            cores=counted(len(everywhere), "core"),
-            busy=numbered("core", busy),
+        is_shown = busy and is_risk
+        where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
+        yield Finding(
+            subject=name,
+            seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
+            why="A rank that waits for its core keeps all others waiting.",
+            change="end what is left over (top shows who it is), or ask for the whole host",
+            severity="risk" if is_risk else "remark",
         )

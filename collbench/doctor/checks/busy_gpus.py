@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 
-from collbench.core.text import counted
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import spans
 
 NEEDS: tuple[Need, ...] = ("condition",)
+NO_EXPERIMENT = "processes of others are left alone: measure again when they have ended"
 
 _NO_PIDS = (0, 0xFFFFFFFF)  # what NVML gives where it does not know a process
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     gpus = [(host, gpu) for host in evidence.hosts for gpu in host.usable_gpus]
     for host, gpu in gpus:
         # of several ranks only one says what CUDA shows it
@@ -20,10 +20,13 @@ def find(evidence: Evidence) -> Iterable[Seen]:
         known = gpu.condition.pids if gpu.condition is not None and is_ours else None
         pids = sorted({pid for pid in known or () if pid not in _NO_PIDS})
         if pids:
-            yield seen(
-                "foreign",
-                evidence.on(f"GPU {gpu.index}", host),
-                count=counted(len(pids), "process", "es"),
-                numbers=f"{spans(pids[:8])}{' and more' * (len(pids) > 8)}",
-                pid=pids[0],
+            count = f"{len(pids)} process{'es' * (len(pids) > 1)}"
+            numbers = f"{spans(pids[:8])}{' and more' * (len(pids) > 8)}"
+            yield Finding(
+                subject=evidence.on(f"GPU {gpu.index}", host),
+                seen=f"{count} of others on it ({numbers})",
+                why="It has less time, memory bandwidth and links for a collective, and all ranks"
+                " wait for it.",
+                change="wait, choose other GPUs by CUDA_VISIBLE_DEVICES, or ask the owner"
+                f" (ps -o user,lstart,cmd -p {pids[0]})",
             )

@@ -3,23 +3,27 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can change the governor"
 
 _SLOW, _LAZY = {"powersave"}, {"ondemand", "schedutil", "conservative"}
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, _, system in evidence.systems():
         governors = set(system.governors)
         if not governors & (_SLOW | _LAZY):
             continue
         is_risk = bool(governors & _SLOW) or len(governors) > 1
-        yield seen(
-            "governor",
-            name,
-            "risk" if is_risk else "remark",
-            s="s" * (len(governors) > 1),
-            governors=", ".join(sorted(governors)),
+        yield Finding(
+            subject=name,
+            seen=f"the governor{'s' * (len(governors) > 1)} of its cores:"
+            f" {', '.join(sorted(governors))}",
+            why="Bursts of microseconds are over before the clock rises: small messages take"
+            " longer, and vary.",
+            change="cpupower frequency-set -g performance, as root",
+            risk="Idle cores then take more power.",
+            severity="risk" if is_risk else "remark",
         )

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("processes",)
 
+_WHY = "MPI then copies large messages of the same host twice, through shared memory."
 # name: (values that switch it off, value that leaves it to the library)
 _SWITCHES: dict[str, tuple[str, ...]] = {
     "OMPI_MCA_btl_vader_single_copy_mechanism": ("none", "emulated"),
@@ -18,27 +19,52 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 }
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
-    for host in evidence.hosts:
-        scope = host.system.ptrace_scope if host.system else None
-        users = {one.namespaces.get("user") for one in host.processes} - {None}
-        if len(users) > 1:
-            yield seen("users", evidence.name(host), users=len(users))
-        if scope and any(scope > 2 or one.can_trace is False for one in host.processes):
-            # UCX and newer Open MPI permit it to all with scope 1
-            is_risk = len(host.processes) > 1 < scope
-            kind = "scope" if scope < 3 else "nobody"
-            yield seen(kind, evidence.name(host), "risk" if is_risk else "remark", scope=scope)
-    for subject, host, _, can_copy in alike(evidence, lambda one: one.can_copy):
-        if not can_copy:
-            yield seen("filter", subject, "risk" if len(host.processes) > 1 else "remark")
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for subject, seen, change, is_risk in _refused(evidence):
+        yield Finding(
+            subject=subject,
+            seen=seen,
+            why=_WHY,
+            change=change,
+            risk="Processes of one user can then read each other's memory.",
+            severity="risk" if is_risk else "remark",
+        )
     for name, values in _SWITCHES.items():
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
-                yield seen("switch", subject, name=name, value=value)
+                yield Finding(
+                    subject=subject,
+                    seen=f"{name}={value} switches it off",
+                    why=_WHY,
+                    change=f"unset {name}",
+                    risk="Where the kernel refuses the copies, messages may fail.",
+                )
+
+
+def _refused(evidence: Evidence) -> Iterable[tuple[str, str, str, bool]]:
+    """Who is refused the copies: subject, what was seen, what to change, whether it is a risk."""
+    for host in evidence.hosts:
+        scope = host.system.ptrace_scope if host.system else None
+        users = {one.namespaces.get("user") for one in host.processes} - {None}
+        has_ranks = len(host.processes) > 1
+        if len(users) > 1:
+            seen = f"its ranks are in {len(users)} user namespaces"
+            yield evidence.name(host), seen, "run all ranks in one container, as one user", True
+        if scope and any(scope > 2 or one.can_trace is False for one in host.processes):
+            change = "sysctl kernel.yama.ptrace_scope=0, as root"
+            change += ", or docker run --cap-add SYS_PTRACE" if scope < 3 else ""
+            seen = f"kernel.yama.ptrace_scope is {scope}"
+            # UCX and newer Open MPI permit it to all with scope 1
+            yield evidence.name(host), seen, change, has_ranks and scope > 1
+    for subject, host, _, can_copy in alike(evidence, lambda one: one.can_copy):
+        if not can_copy:
+            seen = "process_vm_readv is refused (a filter of system calls, seccomp)"
+            change = "docker run --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
+            yield subject, seen, change, len(host.processes) > 1
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    if finding.kind == "switch":
-        return without_variable(evidence, finding.change.removeprefix("unset "))
+    name = finding.change.removeprefix("unset ")
+    if name in _SWITCHES:
+        return without_variable(evidence, name)
     return "only an administrator, or whoever starts the container, can allow it"

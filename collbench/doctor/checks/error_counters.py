@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, Recording
 
 NEEDS: tuple[Need, ...] = ("load",)
+NO_EXPERIMENT = (
+    "errors cannot be switched off: compare this link with others by collbench topo --measure"
+)
 
 # Errors that no repetition repairs, or after which a link is trained again.
 _LOST = frozenset(
@@ -20,14 +23,19 @@ _LOST = frozenset(
         "req_transport_retries_exceeded",
     }
 )
-_WHY_LATE = "What is corrupted is repaired, mostly by sending it again: it comes late."
-_WHY_LOST = (
-    "What cannot be repaired ends connections, and a link that is trained again carries nothing"
-    " meanwhile."
-)
+_CHANGE = {
+    "NVLink": "reset the GPU (nvidia-smi --gpu-reset, as root); reseat or replace the bridge or the"
+    " board if it goes on",
+    "PCIe": "reseat the card, riser or cable; set the slot to a lower generation in the BIOS if it"
+    " goes on",
+    "memory": "look at nvidia-smi -q -d ECC,ROW_REMAPPER; reset the GPU, and replace it if it goes"
+    " on",
+    "NIC": "reseat or replace the cable or transceiver; on RoCE look at flow control (PFC, ECN) of"
+    " the switches",
+}
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host, after in zip(evidence.hosts, evidence.after, strict=False):
         names = {_identity(gpu): f"GPU {gpu.index}" for gpu in host.gpus}
         then = _counters(after)
@@ -40,7 +48,7 @@ def find(evidence: Evidence) -> Iterable[Seen]:
                 if later.get(name, count) > count
             }
             if risen:
-                yield _seen(evidence.on(names.get(part, part), host), what, risen)
+                yield _finding(evidence.on(names.get(part, part), host), what, risen)
 
 
 def _identity(gpu: GpuRecord) -> str:
@@ -69,10 +77,18 @@ def _counters(host: Recording) -> dict[tuple[str, str], dict[str, int]]:
     return counters
 
 
-def _seen(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Seen:
+def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Finding:
     counts = ", ".join(
         f"{counter} from {first} to {then}" for counter, (first, then) in risen.items()
     )
     lost = {counter for counter in risen if counter.split()[-1] in _LOST}
-    why = _WHY_LOST if lost else _WHY_LATE
-    return seen(what, name, "fault" if lost else "risk", counts=counts, why=why)
+    return Finding(
+        subject=name,
+        seen=f"rose under our load: {counts}",
+        why="What cannot be repaired ends connections, and a link that is trained again carries"
+        " nothing meanwhile."
+        if lost
+        else "What is corrupted is repaired, mostly by sending it again: it comes late.",
+        change=_CHANGE[what],
+        severity="fault" if lost else "risk",
+    )

@@ -4,22 +4,23 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import difference, named, numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
 
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "the fabric is set up by a service, and no process can change it"
 
 # NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, FABRIC_COMPLETED
 _STATES = {1: "not started", 2: "in progress"}
-# NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, the value in two bits that is a fault, its kind
-_HEALTH = (
-    (0, 1, "degraded"),
-    (2, 1, "recovering"),
-    (4, 1, "unhealthy"),
-    (6, 1, "timeout"),
-    (12, 2, "unassigned"),
-    (14, 2, "disconnected"),
+# NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, the value in two bits that is a fault, what it means
+_HEALTH: tuple[tuple[int, int, str, Severity], ...] = (
+    (0, 1, "its NVLinks have a reduced rate (DEGRADED_BW)", "fault"),
+    (2, 1, "its routes are being recovered (ROUTE_RECOVERY)", "fault"),
+    (4, 1, "its routes do not work (ROUTE_UNHEALTHY)", "fault"),
+    (6, 1, "memory at the other end does not answer (ACCESS_TIMEOUT_RECOVERY)", "fault"),
+    (12, 2, "it belongs to no partition (PARTITION_ASSIGNED is false)", "risk"),
+    (14, 2, "it lost the global fabric manager (GFM_STATE is disconnected)", "risk"),
 )
 _CONFIGURATION_SHIFT, _CONFIGURATION_BITS = 8, 0xF
 # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_*; 0: not supported, 1: none
@@ -32,9 +33,15 @@ _CONFIGURATION = {
     7: "a wrong location",
     8: "an invalid state of the GPU",
 }
+_WHY = (
+    "Traffic over NVSwitches is slower or goes other ways, or CUDA and NVLink SHARP do not start."
+)
+_CHANGE = (
+    "nvidia-smi -q (Fabric) and systemctl status nvidia-fabricmanager; start it, then reset the GPU"
+)
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         yield from _of_gpus(evidence, host)
         yield from _cliques(evidence, host)
@@ -42,43 +49,53 @@ def find(evidence: Evidence) -> Iterable[Seen]:
     yield from _hosts(evidence)
 
 
-def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """Registration and health, those that are equal in one finding."""
-    by_fault: dict[tuple[str, str | int], list[int]] = {}
+    by_fault: dict[tuple[str, Severity], list[int]] = {}
     for gpu in host.usable_gpus:
         if gpu.fabric is not None:
             for fault in _faults(gpu.fabric):
                 by_fault.setdefault(fault, []).append(gpu.index)
-    for (kind, value), gpus in by_fault.items():
-        yield seen(kind, evidence.on(numbered("GPU", gpus), host), value=value)
+    for (seen, severity), gpus in by_fault.items():
+        yield Finding(
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen=seen,
+            why=_WHY,
+            change=_CHANGE,
+            severity=severity,
+        )
 
 
-def _faults(fabric: Fabric) -> Iterable[tuple[str, str | int]]:
-    """Kinds of faults, each with its value."""
+def _faults(fabric: Fabric) -> Iterable[tuple[str, Severity]]:
     if fabric.state in _STATES:
-        yield "state", _STATES[fabric.state]
+        yield f"its registration with the NVLink fabric is {_STATES[fabric.state]}", "fault"
     if fabric.state == FABRIC_COMPLETED and fabric.status:
-        yield "failed", fabric.status
+        yield f"its registration with the NVLink fabric failed: NVML error {fabric.status}", "fault"
     mask = fabric.health_mask or 0
-    for shift, value, kind in _HEALTH:
+    for shift, value, meaning, severity in _HEALTH:
         if mask >> shift & 0b11 == value:
-            yield kind, mask
+            yield f"{meaning}: health mask {mask:#x}", severity
     wrong = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
     if wrong > 1:
         what = _CONFIGURATION.get(wrong, f"code {wrong}")
-        yield "configuration", f"{what} (health mask {mask:#x})"
+        yield f"its fabric is configured wrongly: {what} (health mask {mask:#x})", "fault"
 
 
-def _cliques(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """GPUs of one host that cannot reach each other."""
     cliques = {gpu.index: gpu.fabric.domain for gpu in host.usable_gpus if gpu.fabric is not None}
     found = difference(cliques)
     for (cluster, clique), gpus in found.odd.items() if found is not None else ():
-        subject = evidence.on(numbered("GPU", gpus), host)
-        yield seen("clique", subject, clique=clique, cluster=cluster[:8])
+        yield Finding(
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen=f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
+            " host are elsewhere",
+            why="GPUs reach each other by NVLink within one cluster and clique alone.",
+            change="nvidia-smi -q (Fabric); set up one partition for GPUs that work together",
+        )
 
 
-def _manager(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """A machine with NVSwitches whose fabric manager does not run. In racks it runs elsewhere."""
     fabrics = [gpu.fabric for gpu in host.usable_gpus if gpu.fabric is not None]
     is_rack = any((fabric.cluster or "").strip("0") for fabric in fabrics)
@@ -91,11 +108,18 @@ def _manager(evidence: Evidence, host: Recording) -> Iterable[Seen]:
     ):
         return
     registered = any(fabric.state == FABRIC_COMPLETED for fabric in fabrics)
-    but = ", though the GPUs registered with one" if registered else ""
-    yield seen("manager", evidence.name(host), "risk" if registered else "fault", but=but)
+    yield Finding(
+        subject=evidence.name(host),
+        seen="the NVLinks lead to NVSwitches, and no fabric manager runs"
+        + (", though the GPUs registered with one" if registered else ""),
+        why="Without it routes are not set up: CUDA refuses to start (error 802). If it ended"
+        " later, what is lost is not set up again.",
+        change="systemctl start nvidia-fabricmanager, of the driver's version, as root",
+        severity="risk" if registered else "fault",
+    )
 
 
-def _hosts(evidence: Evidence) -> Iterable[Seen]:
+def _hosts(evidence: Evidence) -> Iterable[Finding]:
     """Hosts of one cluster: their cliques, and the IMEX channels that they need."""
     clusters: dict[str, dict[int, int]] = {}  # cluster -> host -> clique
     for number, host in enumerate(evidence.hosts):
@@ -105,8 +129,15 @@ def _hosts(evidence: Evidence) -> Iterable[Seen]:
     for cliques in clusters.values():
         found = difference(cliques)
         for clique, numbers in found.odd.items() if found is not None else ():
-            subject = named([evidence.name(evidence.hosts[number]) for number in numbers])
-            yield seen("hosts", subject, clique=clique)
+            yield Finding(
+                subject=named([evidence.name(evidence.hosts[number]) for number in numbers]),
+                seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
+                " another one",
+                why="GPUs of different cliques have no NVLinks to each other: their traffic goes"
+                " over the network.",
+                change="nvidia-smi -q (Fabric); look at the partitions of the rack's fabric"
+                " manager",
+            )
         shared = [n for n, clique in cliques.items() if list(cliques.values()).count(clique) > 1]
         without = [
             host
@@ -114,4 +145,12 @@ def _hosts(evidence: Evidence) -> Iterable[Seen]:
             if host.system is not None and host.system.imex_channels == 0
         ]
         if without:
-            yield seen("imex", named([evidence.name(host) for host in without]))
+            yield Finding(
+                subject=named([evidence.name(host) for host in without]),
+                seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
+                " channel in /dev/nvidia-caps-imex-channels",
+                why="Without one hosts cannot share memory over NVLink: NCCL uses the network.",
+                change="start the service nvidia-imex, and give the user or container a channel"
+                " (NVreg_CreateImexChannel0=1)",
+                severity="fault",
+            )

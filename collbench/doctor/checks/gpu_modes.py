@@ -4,16 +4,17 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "modes are for root to change, GPUs of a rank for the launcher: compare after it"
 
 # NVML_COMPUTEMODE_EXCLUSIVE_THREAD, _PROHIBITED, _EXCLUSIVE_PROCESS
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         yield from _divided(evidence, host)
         yield from _compute_modes(evidence, host)
@@ -21,51 +22,71 @@ def find(evidence: Evidence) -> Iterable[Seen]:
         yield from _crowded(evidence, host)
 
 
-def _divided(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     gpus = host.usable_gpus
     divided = [gpu.index for gpu in gpus if gpu.has_mig]
     if divided:
         is_odd = any(gpu.has_mig is False for gpu in gpus)
-        yield seen(
-            "divided",
-            evidence.on(numbered("GPU", divided), host),
-            "fault" if is_odd else "risk" if len(gpus) > 1 else "remark",
-            others=", where others of this host are not" if is_odd else "",
+        yield Finding(
+            subject=evidence.on(numbered("GPU", divided), host),
+            seen="divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
+            why="Parts of GPUs have no peer access and no NVLinks: their traffic goes through the"
+            " host's memory.",
+            change="nvidia-smi -i N -mig 0, as root, while nothing uses the GPU",
+            risk="Its parts, and what is configured for them, are gone.",
+            severity="fault" if is_odd else "risk" if len(gpus) > 1 else "remark",
         )
 
 
-def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     modes = {gpu.index: gpu.condition.compute_mode for gpu in host.usable_gpus if gpu.condition}
     prohibited = [index for index, mode in modes.items() if mode == _PROHIBITED]
     exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
     if prohibited:
-        yield seen("prohibited", evidence.on(numbered("GPU", prohibited), host))
+        yield Finding(
+            subject=evidence.on(numbered("GPU", prohibited), host),
+            seen="the compute mode is prohibited",
+            why="No process can use CUDA on it.",
+            change="nvidia-smi -c 0, as root",
+            severity="fault",
+        )
     if exclusive:
         ranks = {
             index: [one for one in host.processes if one.cuda == (index,)] for index in exclusive
         }
         shared = {index: some for index, some in ranks.items() if len(some) > 1}
-        most = max(map(len, shared.values()), default=0)
-        yield seen(
-            "exclusive",
-            evidence.on(numbered("GPU", shared or exclusive), host),
-            "fault" if shared else "remark",
-            who=f", and {most} ranks see no other GPU" if shared else ": one process at a time",
+        yield Finding(
+            subject=evidence.on(numbered("GPU", shared or exclusive), host),
+            seen="the compute mode is exclusive"
+            + (
+                f", and {max(map(len, shared.values()))} ranks see no other GPU"
+                if shared
+                else ": one process at a time"
+            ),
+            why="A second process gets the error that all devices are busy or unavailable.",
+            change="nvidia-smi -c 0, as root, or one rank for each GPU",
+            risk="Then programs of others may share the GPU, too.",
+            severity="fault" if shared else "remark",
         )
 
 
-def _asleep(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     gpus = [
-        gpu.index
-        for gpu in host.usable_gpus
-        if gpu.condition is not None and gpu.condition.persistence == 0
+        gpu.index for gpu in host.usable_gpus if gpu.condition and gpu.condition.persistence == 0
     ]
     is_wsl = host.system is not None and host.system.is_wsl
     if gpus and not is_wsl:  # Windows keeps them awake
-        yield seen("asleep", evidence.on(numbered("GPU", gpus), host))
+        yield Finding(
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen="persistence mode is off",
+            why="The driver puts a GPU to sleep when nobody uses it: the first call after that"
+            " takes seconds.",
+            change="start the service nvidia-persistenced, or nvidia-smi -pm 1, as root",
+            severity="remark",
+        )
 
 
-def _crowded(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """Ranks that share GPUs while others are free."""
     if any(one.cuda is None for one in host.processes):
         return
@@ -74,12 +95,16 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Seen]:
         ranks_on.setdefault(frozenset(one.cuda or ()), []).append(one.rank)
     used = frozenset().union(*ranks_on)
     free = [gpu.index for gpu in host.usable_gpus if gpu.index not in used and not gpu.has_mig]
+    verb = "are" if len(free) > 1 else "is"
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):
-            yield seen(
-                "unused" if free else "crowded",
-                evidence.on(numbered("rank", ranks), host),
-                ranks=len(ranks),
-                gpus=numbered("GPU", gpus),
-                free=f"{numbered('GPU', free)} {'are' if len(free) > 1 else 'is'}",
+            yield Finding(
+                subject=evidence.on(numbered("rank", ranks), host),
+                seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
+                + (f", while {numbered('GPU', free)} {verb} free" if free else ""),
+                why="They share its memory and its links, and NCCL refuses two ranks on one GPU.",
+                change="select the GPU by the local rank, or srun --gpus-per-task=1"
+                if free
+                else "start as many ranks as there are GPUs",
+                severity="fault" if free else "risk",
             )

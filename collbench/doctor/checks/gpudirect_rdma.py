@@ -2,34 +2,36 @@
 
 from collections.abc import Iterable
 
-from collbench.core.text import counted
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics, numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.rdma import rdma
 
 NEEDS: tuple[Need, ...] = ("gpus", "nics")
+NO_EXPERIMENT = "it takes two hosts, and a driver that root loads"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for number, host in enumerate(evidence.hosts):
         gpus = [gpu for gpu in host.usable_gpus if gpu.name and "GeForce" not in gpu.name]
         nics = [nic for nic in host.nics if nic.is_rdma]
         if not gpus or not nics:
             continue
         if host.rdma.has_peermem is False and host.rdma.has_open_driver is False:
-            yield seen(
-                "no-module",
-                evidence.name(host),
-                "fault" if len(evidence.hosts) > 1 else "risk",
-                gpus=numbered("GPU", [gpu.index for gpu in gpus]),
-                nics=counted(len(nics), "RDMA device"),
+            yield Finding(
+                subject=evidence.name(host),
+                seen=f"{numbered('GPU', [gpu.index for gpu in gpus])} and {len(nics)} RDMA"
+                f" device{'s' * (len(nics) > 1)}, but neither nvidia_peermem nor the open kernel"
+                " modules of NVIDIA's driver",
+                why="Every message of the network is copied through the host's memory.",
+                change="modprobe nvidia_peermem, as root, or install the open kernel modules",
+                severity="fault" if len(evidence.hosts) > 1 else "risk",
             )
         elif not are_all_beside(host, nics):
             yield from _far(evidence, number)
 
 
-def _far(evidence: Evidence, number: int) -> Iterable[Seen]:
+def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
     """GPUs that reach the nearest NIC through the processor only, be it up or down."""
     host, topology = evidence.hosts[number], evidence.topologies[number]
     if host.processor.has_hypervisor is not False and not topology.of_kind("pci"):
@@ -40,5 +42,10 @@ def _far(evidence: Evidence, number: int) -> Iterable[Seen]:
         if gpu.name and "GeForce" not in gpu.name and found.direct == "through the CPU":
             by_way.setdefault(found.why, []).append(int(gpu.fact("nvml")))
     for why, numbers in by_way.items():
-        subject = evidence.on(numbered("GPU", numbers), host)
-        yield seen("far", subject, way=why.split(";")[0])
+        yield Finding(
+            subject=evidence.on(numbered("GPU", numbers), host),
+            seen=f"no NIC below the same switch: the nearest one is reached {why.split(';')[0]}",
+            why="RDMA through the processor is slower on most machines, and NCCL does not use it by"
+            " default.",
+            change="place NICs below the switches of the GPUs; measure NCCL_NET_GDR_LEVEL=PHB",
+        )

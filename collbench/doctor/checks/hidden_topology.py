@@ -2,22 +2,35 @@
 
 from collections.abc import Iterable
 
-from collbench.core.text import counted
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "it costs nothing by itself: what is lost depends on what a library chooses"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         if host.system is not None and host.system.is_wsl:
-            yield seen("wsl", evidence.name(host))
+            yield Finding(
+                subject=evidence.name(host),
+                seen="it is the Windows Subsystem for Linux (/proc/version names Microsoft)",
+                why="GPUs have no peer access there, and traffic goes through the host's memory.",
+                change="use Linux itself for several GPUs",
+                severity="remark",
+            )
         elif host.processor.has_hypervisor and _is_flat(host):
-            numa = f" and {counted(len(host.numa), 'NUMA node')}" if host.numa else ""
-            yield seen("flat", evidence.name(host), numa=numa)
+            numa = f" and {len(host.numa)} NUMA node" + "s" * (len(host.numa) > 1)
+            yield Finding(
+                subject=evidence.name(host),
+                seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
+                " switches and sockets GPUs and NICs share is hidden",
+                why="Libraries take all pairs for equal, and may choose rings that cross sockets.",
+                change="NCCL_TOPO_FILE with a file of the provider, which knows the real tree",
+                severity="remark",
+            )
 
 
 def _is_flat(host: Recording) -> bool:

@@ -4,16 +4,17 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path_to_cpu
 
 NEEDS: tuple[Need, ...] = ("host copies",)
+NO_EXPERIMENT = "the rates are the measurement"
 
 _SLOW = 0.7  # of the median of its siblings, or of its link
 _SHARED = 0.7  # of the rate alone
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     middle = median(evidence.alone.values())
     links = _links(evidence)
     for gpu, rate in evidence.alone.items():
@@ -24,7 +25,14 @@ def find(evidence: Evidence) -> Iterable[Seen]:
                 if link is not None and rate < _SLOW * link
                 else f"the others reach {middle:.1f}"
             )
-            yield seen("slow", f"GPU {gpu}", rate=rate, against=against)
+            yield Finding(
+                subject=f"GPU {gpu}",
+                seen=f"{rate:.1f} GB/s to the host and back while nothing else runs; {against}",
+                why="What goes through the host's memory is as slow as this link.",
+                change="look at collbench doctor --explain pcie-link, reseat the card, and bind its"
+                " rank to the cores next to it",
+                severity="fault",
+            )
     shared = {
         gpu: rate
         for gpu, rate in evidence.together.items()
@@ -33,7 +41,15 @@ def find(evidence: Evidence) -> Iterable[Seen]:
     if shared:
         gpus = ", ".join(map(str, shared))
         alone = median(evidence.alone[gpu] for gpu in shared)
-        yield seen("shared", f"GPUs {gpus}", alone=alone, together=median(shared.values()))
+        yield Finding(
+            subject=f"GPUs {gpus}",
+            seen=f"{alone:.1f} GB/s to the host and back alone, {median(shared.values()):.1f} when"
+            " all GPUs copy",
+            why="They share a path to the host: a switch's port, a socket, or the memory itself.",
+            change="spread jobs that need the host's memory over GPUs that share nothing"
+            " (collbench topo --tree)",
+            severity="remark",
+        )
 
 
 def _links(evidence: Evidence) -> dict[int, float]:

@@ -6,12 +6,15 @@ from statistics import median_high
 from collbench.core.text import counted
 from collbench.doctor.checks._siblings import named, odd_ones
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("hosts",)
+NO_EXPERIMENT = "hosts are not changed from here: leave one out, and compare"
 
+_WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose by what they see."
+_WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."
 _SAME_MEMORY = 0.03  # of the size: less than one of 32 modules
 # Variables that are each host's own.
 _OWN = frozenset({
@@ -124,24 +127,29 @@ _SOFTWARE: tuple[_Value, ...] = (
 )
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     def of_all(values: Iterable[_Value]) -> Iterable[_OfHosts]:
         return (dict(enumerate(map(value, evidence.hosts))) for value in values)
 
     def call(numbers: Sequence[int]) -> str:
         return named([evidence.name(evidence.hosts[number]) for number in numbers])
 
-    comparisons = {
-        "hardware": of_all(_HARDWARE),
-        "software": of_all(_SOFTWARE),
-        "memory": [_memories(evidence)],
-        "parameters": _parameters(evidence),
-        "variables": _variables(evidence),
-    }
-    for kind, compared in comparisons.items():
+    hardware, software = _WHY_HARDWARE, _WHY_SOFTWARE
+    comparisons: tuple[tuple[Iterable[_OfHosts], str, str, Severity], ...] = (
+        (of_all(_HARDWARE), hardware, "repair the host, or leave it out", "risk"),
+        (of_all(_SOFTWARE), software, "give all hosts the same image and settings", "risk"),
+        ([_memories(evidence)], hardware, "look for modules of memory that failed", "risk"),
+        (_parameters(evidence), software, "give all hosts the same options of the module nvidia",
+         "remark"),
+        (_variables(evidence), software,
+         "set it for all ranks: mpirun -x NAME, srun --export, or one module file", "risk"),
+    )  # fmt: skip
+    for compared, why, change, severity in comparisons:
         for values in compared:
             for subject, words in odd_ones(values, call):
-                yield seen(kind, subject, words=words)
+                yield Finding(
+                    subject=subject, seen=words, why=why, change=change, severity=severity
+                )
 
 
 def _memories(evidence: Evidence) -> _OfHosts:

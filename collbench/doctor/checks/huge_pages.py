@@ -3,13 +3,21 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can change the pages of shared memory"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, _, system in evidence.systems():
         chosen = system.shm_huge
         if chosen in ("never", "deny"):
-            yield seen("small", name, chosen=chosen)
+            yield Finding(
+                subject=name,
+                seen=f"shared memory has pages of 4 KiB (shmem_enabled is {chosen})",
+                why="The first access to large buffers takes longer; copies hardly differ.",
+                change="echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, as root",
+                risk="Huge pages take memory that a program may not use.",
+                severity="remark",
+            )

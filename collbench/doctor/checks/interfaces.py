@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("processes", "system")
+NO_EXPERIMENT = "it decides whether ranks find each other, not how fast they are"
 
 _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 
@@ -20,7 +21,7 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name in _VARIABLES:
         for subject, host, _, text in alike(evidence, lambda one, k=name: one.environment.get(k)):  # type: ignore[misc]
             if text and host.system is not None and host.system.interfaces:
@@ -29,7 +30,7 @@ def find(evidence: Evidence) -> Iterable[Seen]:
 
 def _judged(
     subject: str, host: Recording, variable: str, text: str, has_hosts: bool
-) -> Iterable[Seen]:
+) -> Iterable[Finding]:
     assert host.system is not None
     here = list(host.system.interfaces)
     if variable == _WITH_PORTS:
@@ -47,24 +48,23 @@ def _judged(
     }
     known = {one for some in chosen.values() for one in some}
     missing = [name for name, some in chosen.items() if not some]
+    why = "A library that finds no interface of the name stops, or waits for ever."
     if is_exclusion and not set(here) - known:
-        kind, is_fault = "none-left", True
+        seen, is_fault = "it leaves no interface", True
     elif not is_exclusion and missing:
-        kind, is_fault = "missing", len(missing) == len(names)
+        seen = f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
+        is_fault = len(missing) == len(names)
     elif not is_exclusion and has_hosts and names and not _useful(sorted(known)):
-        kind, is_fault = "local", known == {"lo"}
+        seen, is_fault = f"{' and '.join(sorted(known))} cannot reach other hosts", known == {"lo"}
+        why = "Addresses of a host's own interfaces lead nowhere from other hosts."
     else:
         return
-    yield seen(
-        kind,
-        subject,
-        "fault" if is_fault else "risk",
-        variable=variable,
-        text=text,
-        missing=" and no ".join(missing),
-        here=", ".join(sorted(here)[:8]),
-        known=" and ".join(sorted(known)),
-        useful=", ".join(_useful(here)[:6]) or "lo",
+    yield Finding(
+        subject=subject,
+        seen=f"{variable}={text}: {seen}",
+        why=why,
+        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
+        severity="fault" if is_fault else "risk",
     )
 
 

@@ -4,22 +4,32 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "it takes a restart of the machine"
 
 _OK = 0  # NVML_P2P_STATUS_OK
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         if host.rdma.iommu != "translated" or host.processor.has_hypervisor is not False:
             continue
         users = _users(host)
         if users:
-            yield seen("translates", evidence.name(host), users=users)
+            yield Finding(
+                subject=evidence.name(host),
+                seen="its IOMMU translates addresses (/sys/kernel/iommu_groups/*/type is not"
+                f" identity), and {users}",
+                why="What goes from device to device over PCIe takes the way through the processor,"
+                " or is lost.",
+                change="iommu=pt in the kernel's command line, then a restart",
+                risk="Devices are no longer kept from each other's memory: not for hosts of"
+                " virtual machines.",
+            )
 
 
 def _users(host: Recording) -> str:

@@ -5,51 +5,89 @@ from collections.abc import Iterable
 from collbench.core.text import counted
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("processes",)
+NO_EXPERIMENT = "it decides whether programs run, not how fast they are"
 
 _OWN_FILES, _FILES_OF_GPU, _FILES_OF_RANK = 256, 64, 8
 _OWN_THREADS = 32
 _LEAST_STACK = 1 << 20
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     yield from _files(evidence)
     yield from _processes(evidence)
-    for subject, _, _, limit in alike(evidence, lambda one: one.stack_bytes):
-        if limit == UNLIMITED:
-            yield seen("unlimited-stack", subject)
-        elif limit < _LEAST_STACK:
-            yield seen("small-stack", subject, kib=limit >> 10)
+    yield from _stacks(evidence)
 
 
-def _files(evidence: Evidence) -> Iterable[Seen]:
+def _files(evidence: Evidence) -> Iterable[Finding]:
+    why = "Connections, shared memory and GPUs take open files: beyond the limit a program stops."
     for subject, host, processes, limit in alike(evidence, lambda one: one.open_files):
         needed = max(_files_of(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
-            ranks, gpus = counted(processes[0].ranks, "rank"), counted(len(host.gpus), "GPU")
-            yield seen("files", subject, limit=limit, ranks=ranks, gpus=gpus, needed=needed)
+            yield Finding(
+                subject=subject,
+                seen=f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
+                f" {counted(len(host.gpus), 'GPU')} may need {needed}",
+                why=why,
+                change="ulimit -n 131072, by nofile in /etc/security/limits.conf or docker run"
+                " --ulimit nofile=131072",
+            )
     for host in evidence.hosts:
         most = host.system.file_max if host.system else None
         needed = sum(_files_of(one, host) for one in host.processes)
         if most is not None and most < needed:
-            yield seen("files-of-host", evidence.name(host), limit=most, needed=needed)
+            yield Finding(
+                subject=evidence.name(host),
+                seen=f"fs.file-max allows {most} open files; its ranks may need {needed}",
+                why=why,
+                change="sysctl fs.file-max=9223372036854775807, as root",
+            )
 
 
-def _processes(evidence: Evidence) -> Iterable[Seen]:
+def _processes(evidence: Evidence) -> Iterable[Finding]:
+    why = "Threads count as processes: beyond the limit none can be started, and a program stops."
     for host in evidence.hosts:
         needed = sum(_OWN_THREADS + _threads(one, host) for one in host.processes)
         most = host.system.pids_max if host.system else None
         if most is not None and most < needed:
-            name, ranks = evidence.name(host), counted(len(host.processes), "rank")
-            yield seen("threads-of-host", name, limit=most, ranks=ranks, needed=needed)
+            yield Finding(
+                subject=evidence.name(host),
+                seen=f"the control group allows {most} processes and threads; its"
+                f" {counted(len(host.processes), 'rank')} may need {needed}",
+                why=why,
+                change="docker run --pids-limit=-1, podPidsLimit of the kubelet, or TasksMax="
+                "infinity of the service; or a smaller OMP_NUM_THREADS",
+            )
     for subject, host, processes, limit in alike(evidence, lambda one: one.processes):
         needed = sum(_OWN_THREADS + _threads(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
-            yield seen("threads", subject, limit=limit, needed=needed)
+            yield Finding(
+                subject=subject,
+                seen=f"may start {limit} processes and threads of the user; may need {needed}",
+                why=why,
+                change="ulimit -u unlimited, by nproc in /etc/security/limits.conf",
+            )
+
+
+def _stacks(evidence: Evidence) -> Iterable[Finding]:
+    for subject, _, _, limit in alike(evidence, lambda one: one.stack_bytes):
+        if limit == UNLIMITED:
+            seen = "the stack is unlimited, and so threads get 2 MiB"
+        elif limit < _LEAST_STACK:
+            seen = f"the stack, and that of threads, has {limit >> 10} KiB"
+        else:
+            continue
+        yield Finding(
+            subject=subject,
+            seen=seen,
+            why="A search through the topology in a thread, as when NCCL starts, overflows a small"
+            " stack: the program crashes.",
+            change="ulimit -s 8192",
+        )
 
 
 def _files_of(process: ProcessRecord, host: Recording) -> int:

@@ -5,23 +5,32 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, Severity, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord
 
 NEEDS: tuple[Need, ...] = ("processes", "nics")
+NO_EXPERIMENT = "it decides whether buffers can be registered at all, not how fast they are"
 
 _FAULT_BYTES = 16 << 20
 _ENOUGH_BYTES = 1 << 30
 _INITIAL_USERS = "user:[4026531837]"  # the host's own user namespace (PROC_USER_INIT_INO)
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for subject, host, _, limit in alike(evidence, _limit):
         devices = [nic.name for nic in host.nics if nic.is_rdma and not nic.is_virtual]
         if not devices or limit >= _ENOUGH_BYTES:
             continue
-        severity: Severity = "fault" if limit < _FAULT_BYTES else "risk"
-        yield seen("small", subject, severity, limit=format_size(limit), device=devices[0])
+        yield Finding(
+            subject=subject,
+            seen=f"may lock {format_size(limit)} of memory, and {devices[0]} is an RDMA device",
+            why="Buffers that an RDMA device reads and writes are locked memory: beyond the limit"
+            " NCCL and MPI cannot register them, and stop or fall back to TCP.",
+            change="ulimit -l unlimited, by memlock in /etc/security/limits.conf, LimitMEMLOCK="
+            "infinity of slurmd or sshd, or docker run --ulimit memlock=-1",
+            risk="A process may then lock all memory of the host.",
+            severity="fault" if limit < _FAULT_BYTES else "risk",
+        )
 
 
 def _limit(process: ProcessRecord) -> int | None:

@@ -1,17 +1,19 @@
 """Whether the GPUs that work together are of one kind."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from collbench.core.units import format_size
 from collbench.doctor.checks._siblings import named, numbered, odd_ones
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
 
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "leave these GPUs out by CUDA_VISIBLE_DEVICES and measure again: collbench sweep"
 
 _Value = Callable[[GpuRecord], str | None]
+_WHY = "A collective waits for its slowest GPU, and libraries choose for all of them by one."
 
 
 def _name(gpu: GpuRecord) -> str | None:
@@ -34,18 +36,23 @@ def _pcie(gpu: GpuRecord) -> str | None:
     return f"PCIe {gpu.pcie_max_generation} x{gpu.pcie_max_width} at most"
 
 
-# What is compared among GPUs of one name, by the kind of finding.
-_VALUES: Mapping[str, _Value] = {"memory": _memory, "vbios": _vbios, "pcie": _pcie}
+# What is compared among GPUs of one name, what to change, and how bad it is.
+_VALUES: tuple[tuple[_Value, str, Severity], ...] = (
+    (_memory, "choose equal GPUs by CUDA_VISIBLE_DEVICES, or equal hosts", "risk"),
+    (_vbios, "update it with what the vendor of the machine offers", "remark"),
+    (_pcie, "look at the generation and width of the slots in the BIOS", "risk"),
+)
+_CHOOSE = "choose equal GPUs by CUDA_VISIBLE_DEVICES, or equal hosts by the batch system"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     gpus = [gpu for host in evidence.hosts for gpu in host.usable_gpus]
-    comparisons: list[tuple[str, _Value, str | None]] = [("names", _name, None)]
+    comparisons: list[tuple[_Value, str, Severity, str | None]] = [(_name, _CHOOSE, "risk", None)]
     for model in dict.fromkeys(gpu.name for gpu in gpus if gpu.name):
-        comparisons += [(kind, value, model) for kind, value in _VALUES.items()]
-    for kind, value, name in comparisons:
+        comparisons += [(*compared, model) for compared in _VALUES]
+    for value, change, severity, name in comparisons:
         for subject, words in _differing(evidence, value, name):
-            yield seen(kind, subject, words=words)
+            yield Finding(subject=subject, seen=words, why=_WHY, change=change, severity=severity)
 
 
 def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[tuple[str, str]]:

@@ -4,14 +4,23 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("ranks",)
+NO_EXPERIMENT = "ranks of one host without GPUs, which could be compared, need no other level"
 
 _LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for subject, host, _, level in alike(evidence, lambda one: one.mpi_thread_level):
-        if 0 <= level < len(_LEVELS) - 1 and (len(evidence.hosts) > 1 or host.gpus):
-            yield seen("level", subject, level=_LEVELS[level])
+        if not 0 <= level < len(_LEVELS) - 1 or not (len(evidence.hosts) > 1 or host.gpus):
+            continue
+        yield Finding(
+            subject=subject,
+            seen=f"MPI's thread level is {_LEVELS[level]}",
+            why="A thread in the background cannot call MPI: data of GPUs and of other hosts moves"
+            " later, and lost ranks are not noticed.",
+            change="unset MPI4PY_RC_THREAD_LEVEL, or MPI_Init_thread with MPI_THREAD_MULTIPLE",
+            risk="MPI then takes locks, which small messages feel.",
+        )

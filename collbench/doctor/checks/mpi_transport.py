@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Seen, Severity, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 NEEDS: tuple[Need, ...] = ("processes",)
 
+_WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."
+_WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."
 _ON = ("1", "yes", "true", "on", "enable")
 _TRANSPORTS_OF_MEMORY = {"sm", "shm", "shared_memory", "mm", "posix", "sysv", "xpmem", "all"}
 _RDMA_OF_UCX = {"rc", "rc_x", "rc_v", "rc_mlx5", "rc_verbs", "ud", "ud_x", "ud_v", "dc", "dc_x",
@@ -54,29 +56,42 @@ _LOCAL: Mapping[str, Callable[[str], str]] = {
 }
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, words_of in _LOCAL.items():
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if words := words_of(value):
-                yield seen("local", subject, name=name, value=value, words=words)
+                yield _finding(subject, name, value, words, _WHY_LOCAL)
     for subject, host, _, value in alike(evidence, lambda one: setting(one, "FI_PROVIDER")):
         if value in ("tcp", "sockets", "udp", "net"):
             is_costly = len(evidence.hosts) > 1 and _has_rdma(host)
-            severity: Severity = "risk" if is_costly else "remark"
-            values = {"name": "FI_PROVIDER", "value": value, "words": "forces TCP"}
-            yield seen("network", subject, severity, **values)
+            yield _finding(
+                subject, "FI_PROVIDER", value, "forces TCP", _WHY_TCP, is_remark=not is_costly
+            )
     if len(evidence.hosts) > 1:
         for subject, host, _, value in alike(evidence, lambda one: setting(one, "UCX_TLS")):
             names = {one.strip().lstrip("\\") for one in value.split(",")}
             if not value.startswith("^") and not names & _RDMA_OF_UCX and _has_rdma(host):
-                yield seen("network", subject, name="UCX_TLS", value=value, words="leaves RDMA out")
+                yield _finding(subject, "UCX_TLS", value, "leaves RDMA out", _WHY_TCP)
 
 
 def _has_rdma(host: Recording) -> bool:
     return any(nic.is_rdma for nic in host.nics)
 
 
+def _finding(
+    subject: str, name: str, value: str, words: str, why: str, *, is_remark: bool = False
+) -> Finding:
+    return Finding(
+        subject=subject,
+        seen=f"{name}={value} {words}",
+        why=why,
+        change=f"unset {name}",
+        risk="It may have been set because something did not work without it.",
+        severity="remark" if is_remark else "risk",
+    )
+
+
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    if finding.kind == "network":
+    if finding.why == _WHY_TCP:
         return "what goes between hosts cannot be measured by ranks of one host"
     return without_variable(evidence, finding.change.removeprefix("unset "))

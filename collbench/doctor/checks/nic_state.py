@@ -2,21 +2,30 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from collbench.core.text import counted
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics, numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, Severity, seen
+from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
 
 NEEDS: tuple[Need, ...] = ("nics",)
+NO_EXPERIMENT = (
+    "it takes two hosts: collbench sweep under mpirun with and without the NIC (NCCL_IB_HCA)"
+)
 
 _ACTIVE, _INIT, _DOWN = "ACTIVE", "INIT", "DOWN"
+_WHY = (
+    "A collective over hosts waits for its slowest NIC, and what a NIC that is down should carry"
+    " goes through another one."
+)
+_CABLE = (
+    "look at the cable, the transceiver and the port of the switch: mlxlink -d NIC, ethtool NAME"
+)
+_Fault = tuple[str, str, str, Severity]  # subject, seen, change
 _ONE_LANE = re.compile(r"\(1X \w+\)")
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for number, host in enumerate(evidence.hosts):
         models = {one.address: (one.vendor, one.device, one.subsystem_device) for one in host.pci}
         groups: dict[object, list[Nic]] = {}
@@ -25,34 +34,44 @@ def find(evidence: Evidence) -> Iterable[Seen]:
                 groups.setdefault((models[nic.address], nic.is_rdma), []).append(nic)
         for nics in groups.values():
             faults = _ports(nics) if nics[0].is_rdma else _interfaces(host, nics)
-            for one in faults:
-                yield replace(one, subject=evidence.on(one.subject, host))
+            for subject, seen, change, severity in faults:
+                yield Finding(
+                    subject=evidence.on(subject, host),
+                    seen=seen,
+                    why=_WHY,
+                    change=change,
+                    severity=severity,
+                )
         yield from _sockets(evidence, number)
 
 
-def _ports(nics: Iterable[Nic]) -> Iterable[Seen]:
+def _ports(nics: Iterable[Nic]) -> Iterable[_Fault]:
     """RDMA ports of NICs of one model."""
     ports = {f"{nic.name} port {port.number}": port for nic in nics for port in nic.ports}
     active = {name: port for name, port in ports.items() if port.state_name == _ACTIVE}
     for name, port in ports.items():
         if port.state_name == _INIT and port.link_layer == "InfiniBand":
-            yield seen("init", name, "fault" if active else "risk")
-        elif port.state_name in (_INIT, _DOWN):
-            some = f"{counted(len(active), 'other port')} of its model"
-            yield seen(
-                "down",
+            yield (
                 name,
+                "in the state INIT: it waits for a subnet manager",
+                "start a subnet manager (opensm), or connect it to the others' network",
+                "fault" if active else "risk",
+            )
+        elif port.state_name in (_INIT, _DOWN):
+            some = f"{len(active)} other port{'s' * (len(active) > 1)} of its model"
+            yield (
+                name,
+                f"the port is down ({port.state})" + (f", where {some} are up" if active else ""),
+                f"{_CABLE}; nothing, if it is not meant to be used",
                 "risk" if 2 * len(active) > len(ports) else "remark",
-                state=port.state,
-                others=f", where {some} are up" if active else "",
             )
         elif _ONE_LANE.search(port.rate or "") and port.link_layer == "InfiniBand":
-            yield seen("one-lane", name, rate=port.rate)
+            yield (name, f"it runs at {port.rate}: one lane", _CABLE, "fault")
     rates = {name: rate for name, port in active.items() if (rate := port.gbps)}
     yield from _slower(rates)
 
 
-def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[Seen]:
+def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[_Fault]:
     """Network interfaces of NICs of one model."""
     active = {
         nic.address: f"{nic.name} port {port.number}"
@@ -66,7 +85,13 @@ def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[Seen]:
     for nic in every:
         is_only = all(one.address != nic.address for one in up)
         if nic.operstate == "down" and nic.address in active and is_only:
-            yield seen("interface", nic.name, port=active[nic.address], name=nic.name)
+            yield (
+                nic.name,
+                f"the interface is down, while {active[nic.address]} over the same Ethernet is"
+                " ACTIVE",
+                f"ip link set {nic.name} up, with an address, as root",
+                "fault",
+            )
     speeds = {
         nic.name: nic.speed_mbps / 1000
         for nic in up
@@ -76,21 +101,30 @@ def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[Seen]:
     mtus = {nic.name: nic.mtu for nic in up if nic.mtu}
     for name, mtu in mtus.items():
         if mtu < max(mtus.values()):
-            yield seen("mtu", name, name=name, mtu=mtu, most=max(mtus.values()))
+            yield (
+                name,
+                f"its MTU is {mtu}, where others of its model have {max(mtus.values())}",
+                f"ip link set {name} mtu {max(mtus.values())}, as root, on all ends and switches",
+                "risk",
+            )
 
 
-def _slower(gbps: Mapping[str, float]) -> Iterable[Seen]:
+def _slower(gbps: Mapping[str, float]) -> Iterable[_Fault]:
     """Those below the fastest of their model: a fault where most are faster."""
     most = max(gbps.values(), default=0.0)
     fast = sum(one == most for one in gbps.values())
     for name, one in gbps.items():
         if one < most:
-            others = f"{counted(fast, 'other')} of its model run{'s' * (fast == 1)}"
-            severity: Severity = "fault" if 2 * fast > len(gbps) else "risk"
-            yield seen("slower", name, severity, gbps=one, others=others, most=most)
+            yield (
+                name,
+                f"it runs at {one:g} Gb/s, where {fast} other{'s' * (fast > 1)} of its model"
+                f" run{'s' * (fast == 1)} at {most:g} Gb/s",
+                _CABLE,
+                "fault" if 2 * fast > len(gbps) else "risk",
+            )
 
 
-def _sockets(evidence: Evidence, number: int) -> Iterable[Seen]:
+def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
     """GPUs whose nearest NIC that is up is at another NUMA node."""
     host = evidence.hosts[number]
     devices = [nic for nic in host.nics if nic.is_rdma and any(map(_may_be_up, nic.ports))]
@@ -106,11 +140,14 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Seen]:
         if up and up[0].kind == "SYS" and None not in places:
             far.append(int(gpu.fact("nvml")))
     if far:
-        yield seen(
-            "far",
-            evidence.on(numbered("GPU", far), host),
-            "risk" if count > 1 else "remark",
-            only=": the host has one only" if count == 1 else "",
+        yield Finding(
+            subject=evidence.on(numbered("GPU", far), host),
+            seen="no RDMA device that is up is on the same NUMA node"
+            + (": the host has one only" if count == 1 else ""),
+            why="Traffic of the network crosses the link between NUMA nodes, which is slower and"
+            " shared.",
+            change="place a NIC on each socket, below the switches of its GPUs",
+            severity="risk" if count > 1 else "remark",
         )
 
 

@@ -3,13 +3,22 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can switch it off"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, host, system in evidence.systems():
         value = system.numa_balancing
         if value and len(host.numa) > 1:
-            yield seen("on", name, value=value, nodes=len(host.numa))
+            yield Finding(
+                subject=name,
+                seen=f"kernel.numa_balancing is {value}, on {len(host.numa)} NUMA nodes",
+                why="The kernel takes pages away to see who uses them: now and then a message"
+                " waits for milliseconds.",
+                change="sysctl kernel.numa_balancing=0, as root; or numactl --membind in front of"
+                " the program",
+                risk="Programs that are not bound to a node may lose speed.",
+            )

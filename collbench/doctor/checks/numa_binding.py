@@ -4,18 +4,21 @@ from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.checks._ranks import named
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, NumaNode, ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 
 NEEDS: tuple[Need, ...] = ("processes",)
 
 _SIZES = (1 << 10, 1 << 20, 16 << 20)
+_CHANGE = (
+    "mpirun --map-by numa --bind-to numa (Open MPI), srun --gpu-bind=closest --cpu-bind=ldoms, or"
+    " numactl --cpunodebind=N --membind=N"
+)
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         for place, process in enumerate(host.processes):
             subject = named(evidence, host, [process])
@@ -25,7 +28,7 @@ def find(evidence: Evidence) -> Iterable[Seen]:
 
 def _cores(
     subject: str, host: Recording, process: ProcessRecord, gpus: Sequence[GpuRecord]
-) -> Iterable[Seen]:
+) -> Iterable[Finding]:
     """A rank that is far from all of its GPUs."""
     cores = set(members(process.cpulist or ""))
     near = [_nodes_near(host, gpu) for gpu in gpus]
@@ -36,23 +39,30 @@ def _cores(
     own = [node for node in host.numa if cores.intersection(members(node.cpulist))]
     near_packages = {node.package for nodes in near for node in nodes}
     is_far = near_packages.isdisjoint({node.package for node in own}) or None in near_packages
-    yield seen(
-        "cores",
-        subject,
-        "risk" if is_far else "remark",
-        cores=spans(cores),
-        nodes=numbered("node", [node.index for node in own]),
-        gpu=gpus[0].index,
-        near=spans(node.index for node in near[0]) + ("" if is_far else " of the same socket"),
+    yield Finding(
+        subject=subject,
+        seen=f"runs on cores {spans(cores)} of node{'s' * (len(own) > 1)}"
+        f" {spans(node.index for node in own)}, GPU {gpus[0].index} is at node"
+        f" {spans(node.index for node in near[0])}" + ("" if is_far else " of the same socket"),
+        why="Its kernels start later, and copies through host memory cross the link between the"
+        " nodes.",
+        change=_CHANGE,
+        severity="risk" if is_far else "remark",
     )
 
 
-def _memory(subject: str, host: Recording, process: ProcessRecord) -> Iterable[Seen]:
+def _memory(subject: str, host: Recording, process: ProcessRecord) -> Iterable[Finding]:
     """A rank whose memory must come from nodes that none of its cores is at."""
     cores, memory = set(members(process.cpulist or "")), set(members(process.mems or ""))
     own = {node.index for node in host.numa if cores.intersection(members(node.cpulist))}
     if own and memory and own.isdisjoint(memory):
-        yield seen("memory", subject, own=spans(own), memory=spans(memory))
+        yield Finding(
+            subject=subject,
+            seen=f"runs on node {spans(own)}, and may take memory from node {spans(memory)} alone"
+            " (Mems_allowed_list)",
+            why="Everything that it reads and writes crosses the link between the nodes.",
+            change="numactl --membind with the node of the cores, or docker run --cpuset-mems",
+        )
 
 
 def _gpus_of(host: Recording, process: ProcessRecord, place: int) -> list[GpuRecord]:
@@ -72,7 +82,7 @@ def _nodes_near(host: Recording, gpu: GpuRecord) -> list[NumaNode]:
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    if finding.kind == "memory":
+    if "memory" in finding.seen:
         return "a process cannot have memory of nodes that it may not use"
     host = evidence.hosts[0]
     for place, process in enumerate(host.processes):

@@ -4,18 +4,31 @@ from collections.abc import Iterable, Sequence
 
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
 from collbench.machine.topology.model import spans
 
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "no process can bring a link up: the rate follows from the number of links"
 
+_WHY = "Traffic between GPUs is spread over all links, and a collective waits for its slowest GPU."
+_CHANGE = (
+    "reset the GPU (nvidia-smi --gpu-reset, as root); if the links stay down, reseat or replace the"
+    " bridge or the board"
+)
+_ENABLE = (
+    "options nvidia NVreg_NvLinkDisable=0 in a file of /etc/modprobe.d, then load the module again"
+)
+_LOOK = (
+    "nvidia-smi nvlink --status; start the fabric manager where there are NVSwitches; ask the"
+    " provider of a virtual machine"
+)
 _NVLINK_OK = 0  # of the P2P status of a pair
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         yield from _all_down(evidence, host)
     groups: dict[tuple[str, int], list[tuple[Recording, GpuRecord]]] = {}
@@ -27,7 +40,7 @@ def find(evidence: Evidence) -> Iterable[Seen]:
         yield from _unequal(evidence, group)
 
 
-def _all_down(evidence: Evidence, host: Recording) -> Iterable[Seen]:
+def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """GPUs that always have NVLinks, none of which works."""
     gpus = [
         gpu
@@ -41,11 +54,22 @@ def _all_down(evidence: Evidence, host: Recording) -> Iterable[Seen]:
     if len(gpus) < 2 or works or not is_known:
         return
     parameters = {} if host.system is None else host.system.driver_parameters
-    kind = "disabled" if parameters.get("NvLinkDisable") == "1" else "all-down"
-    yield seen(kind, evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host))
+    is_disabled = parameters.get("NvLinkDisable") == "1"
+    yield Finding(
+        subject=evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host),
+        seen="none of their NVLinks is up"
+        + (
+            ": NvLinkDisable is 1 (/proc/driver/nvidia/params)"
+            if is_disabled
+            else ", which all boards of their kind have"
+        ),
+        why="All traffic between these GPUs goes over PCIe or through the host's memory.",
+        change=_ENABLE if is_disabled else _LOOK,
+        severity="fault",
+    )
 
 
-def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -> Iterable[Seen]:
+def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -> Iterable[Finding]:
     """Siblings with fewer or slower links than others."""
     most = max(sum(states(gpu).values()) for _, gpu in group)  # type: ignore[arg-type]  # all known
     fastest = max((speed for _, gpu in group for speed in speeds_gbs(gpu).values()), default=0.0)
@@ -54,13 +78,31 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
         up = sum(map(bool, of_links.values()))
         down = [number for number, state in of_links.items() if not state]
         slow = {number: speed for number, speed in speeds_gbs(gpu).items() if speed < fastest}
+        is_fault = True
         if not up and most:
             always = has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
-            yield seen("none" if always or has_switch(host) else "no-bridge", name, most=most)
+            is_fault = always or has_switch(host)
+            seen = f"it has no NVLink that is up, where others of its kind have {most}"
+            why = (
+                "Its traffic goes over PCIe or through the host's memory, and a collective waits"
+                " for its slowest GPU."
+            )
         elif up < most:
             which = f" (down: {spans(down)})" if down else ""
-            percent = 100 * up // most
-            yield seen("fewer", name, up=up, most=most, which=which, percent=percent)
+            seen = f"{up} of its NVLinks are up, where others of its kind have {most}{which}"
+            why = f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate."
         elif slow:
-            links, least = numbered("NVLink", slow), min(slow.values())
-            yield seen("slower", name, links=links, least=least, fastest=fastest)
+            seen = (
+                f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of its"
+                f" kind run at {fastest:g} GB/s"
+            )
+            why = _WHY
+        else:
+            continue
+        yield Finding(
+            subject=name,
+            seen=seen,
+            why=why,
+            change=_CHANGE if is_fault else "add a bridge, or leave it out of collectives",
+            severity="fault" if is_fault else "risk",
+        )

@@ -2,21 +2,31 @@
 
 from collections.abc import Iterable
 
-from collbench.core.text import counted
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("ranks",)
+NO_EXPERIMENT = "the same ranks cannot have more cores here"
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         ranks, cores = len(host.processes), len(members(host.cpus or ""))
         time = host.system.cgroup_cpus if host.system else None
         if not cores or ranks < 2:
             continue
         if ranks > cores:
-            yield seen("cores", evidence.name(host), ranks=ranks, cores=counted(cores, "core"))
+            seen = f"{ranks} ranks run on {cores} core{'s' * (cores > 1)}"
         elif time is not None and ranks > time:
-            yield seen("time", evidence.name(host), ranks=ranks, time=time)
+            seen = f"{ranks} ranks have {time:g} CPUs' worth of time, as the control group allows"
+        else:
+            continue
+        yield Finding(
+            subject=evidence.name(host),
+            seen=seen,
+            why="A rank that waits keeps the core from the one that it waits for.",
+            change="start fewer ranks on each host: mpirun --map-by ppr:N:node (Open MPI), mpirun"
+            " -ppn N (MPICH), srun --ntasks-per-node=N",
+            severity="fault",
+        )

@@ -3,17 +3,26 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ()
+NO_EXPERIMENT = (
+    "the link cannot be trained again from here: its rate follows its width and generation"
+)
+
+_WHY = "Everything that the device sends and receives goes through this link."
+_CHANGE = (
+    "reseat the card, riser or cable, or try another slot; look for the slot's generation and"
+    " bifurcation in the BIOS"
+)
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     yield from _widths(evidence)
     yield from _generations(evidence)
 
 
-def _widths(evidence: Evidence) -> Iterable[Seen]:
+def _widths(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         gpus = {gpu.address: gpu for gpu in host.gpus}
         nics = {nic.address: nic.name for nic in host.nics}
@@ -38,22 +47,27 @@ def _widths(evidence: Evidence) -> Iterable[Seen]:
                 # the link that it reports is the one below it, which reports too
                 if len(below) > 1:
                     continue
-            yield seen(
-                "width",
-                evidence.on(what, host),
-                width=width,
-                most=most,
-                address=device.address,
-                percent=100 * width // most,
+            yield Finding(
+                subject=evidence.on(what, host),
+                seen=f"its PCIe link has {width} lanes of {most} ({device.address})",
+                why=f"{_WHY} {width} lanes of {most} carry {100 * width // most} % of its rate.",
+                change=_CHANGE,
+                severity="fault",
             )
 
 
-def _generations(evidence: Evidence) -> Iterable[Seen]:
+def _generations(evidence: Evidence) -> Iterable[Finding]:
     """Of GPUs under load: at rest a lower one saves power."""
     for name, gpu in evidence.gpus(evidence.loaded):
         generation, most = gpu.pcie_generation, gpu.pcie_max_generation
         if generation and most and generation < most:
-            yield seen("generation", name, generation=generation, most=most)
+            yield Finding(
+                subject=name,
+                seen=f"its PCIe link runs at generation {generation} of {most} under load",
+                why=f"{_WHY} Each generation has twice the rate of the one before.",
+                change=_CHANGE,
+                severity="fault",
+            )
 
 
 def _parent(path: str) -> str:

@@ -4,18 +4,20 @@ from collections.abc import Iterable, Sequence
 
 from collbench.doctor.checks._siblings import bridges_above, named, numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS
 
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "the driver decides on peer access, and no process can switch it on"
 
 _OK, _REGISTRY = 0, 4  # NVML_P2P_STATUS_OK, _DISABLED_BY_REGKEY
 _SOCKETS = 50  # NVML_TOPOLOGY_SYSTEM
 _CODES = tuple(P2P_MEANINGS)
+_WHY = "Their traffic goes through the host's memory, and a ring is as slow as its slowest pair."
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         pairs = _pairs(host)
         denied = [pair for pair in pairs if _status(pair) != _OK]
@@ -47,23 +49,25 @@ def _status(pair: PairRecord) -> int:
     return pair.read or pair.write or _OK
 
 
-def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord]) -> Seen:
+def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord]) -> Finding:
     gpus = _ends(denied)
     names = [gpu.name for gpu in host.usable_gpus if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
-    return seen(
-        "policy" if is_policy else "none",
-        evidence.on(numbered("GPU", gpus), host),
-        "remark" if is_policy or not names else "risk",
-        codes=_codes(denied),
-        suspects=_suspects(host, denied),
-        change=_change(host, denied),
+    return Finding(
+        subject=evidence.on(numbered("GPU", gpus), host),
+        seen=f"no pair has peer access ({_codes(denied)})"
+        + (": NVIDIA's policy for GeForce cards" if is_policy else _suspects(host, denied)),
+        why=_WHY,
+        change="nothing: use what goes through the host's memory well (collbench sweep shows it)"
+        if is_policy
+        else _change(host, denied),
+        severity="remark" if is_policy or not names else "risk",
     )
 
 
 def _some_denied(
     evidence: Evidence, host: Recording, pairs: Sequence[PairRecord], denied: Sequence[PairRecord]
-) -> Iterable[Seen]:
+) -> Iterable[Finding]:
     """GPUs that are denied by all others, then what is left, by status."""
     allowed = [pair for pair in pairs if pair not in denied]
     alone = _ends(denied) - _ends(allowed)
@@ -76,15 +80,13 @@ def _some_denied(
         is_outcast = group.startswith("GPU ")
         is_odd = any(pair.ancestor is not None and pair.ancestor <= farthest for pair in some)
         others = "others that are as far apart have it" if is_odd else "nearer ones have it"
-        yield seen(
-            "some",
-            evidence.on(group if is_outcast else _call(some), host),
-            "fault" if is_odd else "risk",
-            whose="none of its pairs has" if is_outcast else "no",
-            codes=_codes(some),
-            others=others,
-            suspects=_suspects(host, some),
+        yield Finding(
+            subject=evidence.on(group if is_outcast else _call(some), host),
+            seen=f"{'none of its pairs has' if is_outcast else 'no'} peer access"
+            f" ({_codes(some)}), where {others}{_suspects(host, some)}",
+            why=_WHY,
             change=_change(host, some),
+            severity="fault" if is_odd else "risk",
         )
 
 

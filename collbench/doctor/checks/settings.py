@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Finding, Seen, Severity, seen
+from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
@@ -19,7 +19,7 @@ _CPU_SIZES = (1 << 10, 64 << 10, 1 << 20)
 _MOST_GPUS = _MOST_RANKS = 8
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     ranks_of: dict[SettingProblem, list[int]] = {}
     facts = _facts(evidence)
     for _, _, process in evidence.processes():
@@ -29,17 +29,16 @@ def find(evidence: Evidence) -> Iterable[Seen]:
     yield from _unread(evidence)
     for problem, ranks in ranks_of.items():
         where = "" if len(ranks) == everyone else f" ({numbered('rank', ranks)} of {everyone})"
-        yield seen(
-            "problem",
-            " and ".join(problem.names) + where,
-            _SEVERITY[problem.severity],
+        yield Finding(
+            subject=" and ".join(problem.names) + where,
             seen=problem.seen,
             why=problem.why,
             change=problem.fix.rstrip("."),
+            severity=_SEVERITY[problem.severity],
         )
 
 
-def _unread(evidence: Evidence) -> Iterable[Seen]:
+def _unread(evidence: Evidence) -> Iterable[Finding]:
     """Files of settings that are there and cannot be read."""
     reasons: dict[tuple[str, str], list[int]] = {}
     for _, _, process in evidence.processes():
@@ -48,7 +47,12 @@ def _unread(evidence: Evidence) -> Iterable[Seen]:
             if name in (named, SYSTEM_FILE) or name.endswith(f"/{USER_FILE}"):
                 reasons.setdefault((name, why), []).append(process.rank)
     for (name, why), ranks in reasons.items():
-        yield seen("unread", name, ranks=numbered("rank", ranks), name=name, reason=why)
+        yield Finding(
+            subject=name,
+            seen=f"{numbered('rank', ranks)} cannot read {name}: {why}",
+            why="NCCL ignores a file that it cannot read, and nobody is told.",
+            change=f"let the user of the job read it: chmod a+r {name}",
+        )
 
 
 def _settings(process: ProcessRecord) -> Sequence[Setting]:

@@ -6,29 +6,49 @@ from collections.abc import Iterable
 
 from collbench.core.units import format_size
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "it decides whether programs start, not how fast they are"
 
 _FAULT_BYTES = 64 << 20
 _PER_RANK_BYTES = 256 << 20
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     for name, host, system in evidence.systems():
         needed = _PER_RANK_BYTES * max(len(host.processes), len(host.gpus), 1)
         size, free = system.shm_bytes, system.shm_free_bytes
+        change = (
+            "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium:"
+            " Memory at /dev/shm"
+        )
+        risk = "It takes memory only as it is used."
         if size is None or free is None:
-            if system.unknown.get("shm_bytes") == os.strerror(errno.ENOENT):
-                yield seen("missing", name)
-        elif free < max(_FAULT_BYTES, min(needed, size)):
-            yield seen(
-                "full" if size >= needed else "small",
-                name,
-                "fault" if free < _FAULT_BYTES else "risk",
-                free=_whole_mib(free),
-                size=_whole_mib(size),
+            if system.unknown.get("shm_bytes") != os.strerror(errno.ENOENT):
+                continue
+            is_fault, seen = True, "there is no /dev/shm"
+        else:
+            is_fault = free < _FAULT_BYTES
+            if not is_fault and free >= min(needed, size):
+                continue
+            is_full = size >= needed
+            seen = (
+                f"/dev/shm is {'in use' if is_full else 'small'}: {_whole_mib(free)} of"
+                f" {_whole_mib(size)} are free"
             )
+            if is_full:
+                change = "remove what programs that ended have left there (ls -l /dev/shm)"
+                risk = "Programs that still run need their files."
+        yield Finding(
+            subject=name,
+            seen=seen,
+            why="Libraries place the buffers there that ranks of a host share: NCCL fails to start,"
+            " or programs die of SIGBUS, when it is full.",
+            change=change,
+            risk=risk,
+            severity="fault" if is_fault else "risk",
+        )
 
 
 def _whole_mib(size_bytes: int) -> str:

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from statistics import median
 
 from collbench.bench.experiment import Cost
 from collbench.core.verdict import Interval, interval
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 
 NEEDS: tuple[Need, ...] = ("left out",)
+NO_EXPERIMENT = "the check is the experiment"
 
 _LEAST = 1.08
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     everyone = next(one.busbw_gbs for one in evidence.left_out if one.gpu is None)
     gains = {
         one.gpu: interval(
@@ -33,6 +33,13 @@ def find(evidence: Evidence) -> Iterable[Seen]:
         others = [one.high for other, one in gains.items() if other != gpu]
         if ratio.low > _LEAST and gain.low > max(others):
             rate = median(everyone)
-            costs = (Cost(what="allreduce of 64M with this GPU", ratio=ratio),)
-            found = seen("slow", f"GPU {gpu}", gpu=gpu, rate=rate, without=rate * ratio.median)
-            yield replace(found, costs=costs)
+            yield Finding(
+                subject=f"GPU {gpu}",
+                seen=f"an allreduce of 64M reaches {rate:.1f} GB/s with all GPUs, and"
+                f" {rate * ratio.median:.1f} without this one",
+                why="A collective is as slow as its slowest rank: this GPU slows all others down.",
+                change=f"look at its clocks, temperature and processes (nvidia-smi -q -i {gpu}),"
+                " and leave it out of jobs until it is mended",
+                severity="fault",
+                costs=(Cost(what="allreduce of 64M with this GPU", ratio=ratio),),
+            )

@@ -6,16 +6,17 @@ from statistics import median
 
 from collbench.bench.pairs import RankPair
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Seen, seen
+from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path
 
 NEEDS: tuple[Need, ...] = ("pairs",)
+NO_EXPERIMENT = "the rates of the pairs are the measurement"
 
 _SLOW = 0.9  # of the median of its like
 _LEAST_LIKE = 3  # pairs of a kind, below which the median may be the slow one
 
 
-def find(evidence: Evidence) -> Iterable[Seen]:
+def find(evidence: Evidence) -> Iterable[Finding]:
     rates = {
         (pair.a, pair.b): pair
         for pair in evidence.pairs
@@ -39,10 +40,11 @@ def _kind(evidence: Evidence, pair: RankPair) -> str:
     return path(evidence.topology, ids[pair.a], ids[pair.b]).label
 
 
-def _named(kind: str, middle: float, slow: list[RankPair], pairs: list[RankPair]) -> Iterable[Seen]:
+def _named(
+    kind: str, middle: float, slow: list[RankPair], pairs: list[RankPair]
+) -> Iterable[Finding]:
     """A GPU all of whose pairs are slow in a direction, and then what is left."""
     left = list(slow)
-    like = {"kind": kind, "middle": middle}
     for direction, end in (("sending", "a"), ("receiving", "b")):
         slow_of = Counter(getattr(pair, end) for pair in slow)
         all_of = Counter(getattr(pair, end) for pair in pairs)
@@ -53,6 +55,24 @@ def _named(kind: str, middle: float, slow: list[RankPair], pairs: list[RankPair]
                 continue
             left = [pair for pair in left if pair not in own]
             rate = median(pair.value or 0.0 for pair in own)
-            yield seen("gpu", f"GPU {gpu}", count=count, direction=direction, rate=rate, **like)
+            yield _finding(
+                f"GPU {gpu}",
+                f"all its {count} pairs are slow, {direction}: {rate:.1f} GB/s where others like"
+                f" them ({kind}) reach {middle:.1f}",
+            )
     for pair in left:
-        yield seen("pair", f"GPU {pair.a} to GPU {pair.b}", rate=pair.value, **like)
+        yield _finding(
+            f"GPU {pair.a} to GPU {pair.b}",
+            f"{pair.value:.1f} GB/s where other pairs like it ({kind}) reach {middle:.1f}",
+        )
+
+
+def _finding(subject: str, seen: str) -> Finding:
+    return Finding(
+        subject=subject,
+        seen=seen,
+        why="A ring or a tree over all GPUs is as slow as its slowest link.",
+        change="look at its links and their errors with collbench topo --links; reseat the GPU,"
+        " bridge or cable",
+        severity="fault",
+    )
