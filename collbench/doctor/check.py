@@ -9,17 +9,19 @@ from collbench.doctor.finding import Finding
 
 
 class Check(Protocol):
-    """NEEDS: without which it sees nothing.
+    """TITLE: what it looks at, in a line. NEEDS: without which it sees nothing. EXPLANATION: for
+    people who do not know the thing: what it is, how it is read, what it does to communication, how
+    to change it and how to be sure; Markdown in three paragraphs or more.
 
-    NAME.md beside it says in a line what it looks at, and explains it to people who do not know the
-    thing: what it is, how it is read, what it does to communication, how to change it and how to be
-    sure; three paragraphs or more. Each has a planted fault: PLANTS of tests/doctor/plants/NAME.py.
+    Each has a planted fault: PLANTS of tests/doctor/plants/NAME.py.
 
     One whose cause can be switched has `experiment`, the others NO_EXPERIMENT: why nothing shows
     what a finding costs on this machine.
     """
 
+    TITLE: str
     NEEDS: tuple[Need, ...]
+    EXPLANATION: str
 
     def find(self, evidence: Evidence) -> Iterable[Finding]:
         """What is wrong. Pure; a value that is unknown is no finding."""

@@ -29,11 +29,11 @@ from collbench.core.screen import remark, say, width
 from collbench.core.text import counted, wrapped
 from collbench.core.units import format_duration
 from collbench.doctor.checks import (
+    check,
     experiment,
     find,
     identifiers,
     is_absent,
-    page_of,
     wants_measurements,
     why_not_run,
 )
@@ -103,10 +103,10 @@ def _is_rank0() -> bool:
 
 
 def _explain(identifier: str) -> int:
-    title, explanation = page_of(identifier)
+    asked = check(identifier)
     if _is_rank0():
-        say(f"{identifier}: {title}\n")
-        for paragraph in explanation.split("\n\n"):
+        say(f"{identifier}: {asked.TITLE}\n")
+        for paragraph in asked.EXPLANATION.strip().split("\n\n"):
             say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
             say()
     return 0
@@ -140,7 +140,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     runs = [
         CheckRun(
             identifier=one,
-            title=page_of(one).title,
+            title=check(one).TITLE,
             reason=why_not_run(one, evidence),
             is_absent=is_absent(one, evidence),
         )

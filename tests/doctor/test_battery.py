@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.checks import check, experiment, find, identifiers, page_of, why_not_run
+from collbench.doctor.checks import check, experiment, find, identifiers, why_not_run
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
 
@@ -20,12 +20,12 @@ PLANTS: dict[str, list[Plant]] = {
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
-    title, explanation = page_of(identifier)
+    asked = check(identifier)
     file = f"tests/doctor/plants/{identifier.replace('-', '_')}.py"
     assert PLANTS.get(identifier), f"every check has a planted fault: plant it in {file}"
-    assert title
-    assert not title.endswith(".")
-    paragraphs = explanation.split("\n\n")
+    assert asked.TITLE
+    assert not asked.TITLE.endswith(".")
+    paragraphs = asked.EXPLANATION.strip().split("\n\n")
     assert len(paragraphs) >= 3, "what it is, how it is read, what to do"
     assert all(one.rstrip().endswith((".", ":", "```")) for one in paragraphs)
 

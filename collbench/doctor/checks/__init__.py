@@ -1,14 +1,11 @@
-"""The checks of `collbench doctor`: a module each, with the members that doctor/check.py names, and
-a page that explains it.
+"""The checks of `collbench doctor`: one file each, with the members that doctor/check.py names.
 
 The name of a file, with hyphens, is the check's identifier on the command line.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from collbench.bench.experiment import Experiment
 from collbench.core.errors import unknown
@@ -32,21 +29,6 @@ def check(identifier: str) -> Check:
     if identifier not in identifiers():
         raise unknown("check", identifier, identifiers())
     return cast("Check", FAMILY.load(identifier.replace("-", "_")))
-
-
-class CheckPage(NamedTuple):
-    """What a check looks at, in a line, and its explanation in Markdown."""
-
-    title: str
-    explanation: str
-
-
-@cache
-def page_of(identifier: str) -> CheckPage:
-    """The page of a check. Raises UsageError if there is none of that name."""
-    module = Path(str(vars(check(identifier))["__file__"]))
-    title, _, explanation = module.with_suffix(".md").read_text(encoding="utf-8").partition("\n\n")
-    return CheckPage(title.removeprefix("# "), explanation.strip())
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
