@@ -112,8 +112,9 @@ class Evidence:
     def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
         """All GPUs that NVML can ask, with what people call them; hosts: `loaded` or `after`."""
         for place, host in enumerate(self.hosts if hosts is None else hosts):
-            for gpu in host.usable_gpus:
-                yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
+            for gpu in host.gpus:
+                if "handle" not in gpu.unknown:
+                    yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
 
     def systems(self) -> Iterator[tuple[str, Recording, SystemRecord]]:
         """All hosts whose system is known, and what people call them."""
