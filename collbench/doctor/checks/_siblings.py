@@ -53,9 +53,10 @@ def odd_ones(
     """Who differs, and in what, for each value that is not usual; all in one where none is. call:
     what people call some parts.
 
-    >>> list(odd_ones({"a": "5", "b": "6", "c": "6"}, named))
+    >>> from collbench.core.text import listed
+    >>> list(odd_ones({"a": "5", "b": "6", "c": "6"}, listed))
     [('a', '5, where 2 others have 6')]
-    >>> list(odd_ones({"a": "5", "b": "6"}, named))
+    >>> list(odd_ones({"a": "5", "b": "6"}, listed))
     [('a and b', 'a: 5; b: 6')]
     """
     found = difference(values)
@@ -82,16 +83,6 @@ def numbered(what: str, numbers: Iterable[int]) -> str:
     """
     every = sorted(numbers)
     return f"{what}{'s' * (len(every) > 1)} {spans(every)}"
-
-
-def named(names: Iterable[str]) -> str:
-    """Names as a list in words.
-
-    >>> named(["a"]), named(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def conditions(evidence: Evidence) -> Iterator[tuple[str, GpuRecord, GpuCondition]]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import difference, named, numbered
+from collbench.core.text import listed
+from collbench.doctor.checks._siblings import difference, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.links import has_switch
@@ -149,7 +150,7 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
         found = difference(cliques)
         for clique, numbers in found.odd.items() if found is not None else ():
             yield Finding(
-                subject=named([evidence.name(evidence.hosts[number]) for number in numbers]),
+                subject=listed([evidence.name(evidence.hosts[number]) for number in numbers]),
                 seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
                 " another one",
                 why="GPUs of different cliques have no NVLinks to each other: their traffic goes"
@@ -165,7 +166,7 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
         ]
         if without:
             yield Finding(
-                subject=named([evidence.name(host) for host in without]),
+                subject=listed([evidence.name(host) for host in without]),
                 seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
                 " channel in /dev/nvidia-caps-imex-channels",
                 why="Without one hosts cannot share memory over NVLink: NCCL uses the network.",

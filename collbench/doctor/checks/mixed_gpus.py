@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.checks._siblings import named, numbered, odd_ones
+from collbench.doctor.checks._siblings import numbered, odd_ones
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
@@ -87,6 +88,6 @@ def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[
         of_hosts[number] = values.pop() if len(values) == 1 else None
 
     def call(numbers: Sequence[int]) -> str:
-        return f"GPUs of {named([evidence.name(evidence.hosts[number]) for number in numbers])}"
+        return f"GPUs of {listed([evidence.name(evidence.hosts[number]) for number in numbers])}"
 
     yield from odd_ones(of_hosts, call)

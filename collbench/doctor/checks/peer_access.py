@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.checks._siblings import bridges_above, named, numbered
+from collbench.core.text import listed
+from collbench.doctor.checks._siblings import bridges_above, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
@@ -141,7 +142,7 @@ def _suspects(host: Recording, pairs: Sequence[PairRecord]) -> str:
     )
     if has_bridges and not suspects:
         suspects.append("ACS in the bridges")
-    return f"; in the way may be {named(suspects)}" if suspects else ""
+    return f"; in the way may be {listed(suspects)}" if suspects else ""
 
 
 def _are_sockets_between(pairs: Sequence[PairRecord]) -> bool:
