@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery.recording import GpuCondition, GpuRecord, Nic, PciDevice, Recording
-from collbench.machine.topology.model import Node, Topology, spans
+from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 
 Part = TypeVar("Part")
@@ -73,16 +73,6 @@ def odd_ones(
     others = f"{found.same} other{'s have' if found.same > 1 else ' has'}"
     for value, odd in found.odd.items():
         yield call(odd), f"{value}, where {others} {found.usual}"
-
-
-def numbered(what: str, numbers: Iterable[int]) -> str:
-    """Several things of a kind by their numbers.
-
-    >>> numbered("GPU", [2]), numbered("GPU", [0, 1, 2, 5])
-    ('GPU 2', 'GPUs 0-2,5')
-    """
-    every = sorted(numbers)
-    return f"{what}{'s' * (len(every) > 1)} {spans(every)}"
 
 
 def conditions(evidence: Evidence) -> Iterator[tuple[str, GpuRecord, GpuCondition]]:

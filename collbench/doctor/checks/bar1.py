@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
+from collbench.machine.topology.model import numbered
 
 TITLE = "Size of the PCIe window to GPU memory (BAR1)"
 NEEDS: tuple[Need, ...] = ("condition", "two gpus")

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "GPUs that the driver does not show, or that it lost"
 NEEDS: tuple[Need, ...] = ()

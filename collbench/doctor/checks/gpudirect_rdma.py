@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import are_all_beside, nearest_nics, numbered
+from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
+from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
 
 TITLE = "GPUDirect RDMA between GPUs and NICs"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "An IOMMU that translates, in the way of peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)

@@ -5,10 +5,11 @@ from functools import partial
 
 from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.checks._siblings import numbered, odd_ones
+from collbench.doctor.checks._siblings import odd_ones
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
+from collbench.machine.topology.model import numbered
 
 TITLE = "GPUs of different models, firmware, memory or PCIe maximum"
 NEEDS: tuple[Need, ...] = ("two gpus",)

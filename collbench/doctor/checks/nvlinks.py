@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
-from collbench.machine.topology.model import spans
+from collbench.machine.topology.model import numbered, spans
 
 TITLE = "NVLinks that are missing, down or slower than others"
 NEEDS: tuple[Need, ...] = ("two gpus",)

@@ -7,7 +7,7 @@ from itertools import combinations
 from collbench.machine.discovery import _nvlinks
 from collbench.machine.discovery._tree import PcieTree, TreeHop
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
-from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
+from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of, numbered
 from collbench.machine.topology.rates import pcie_link, socket
 
 
@@ -376,7 +376,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
         dead = set(_nvlinks.dead(gpu, draft.recording))
         if dead:
             draft.note(
-                f"GPU {number}: {_nvlinks.numbered(sorted(dead))} down, though up on other GPUs of"
+                f"GPU {number}: {numbered('NVLink', dead)} down, though up on other GPUs of"
                 " its kind"
             )
         elsewhere: list[int] = []
@@ -387,7 +387,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
             # no other GPU could own the links without a known far end
             if ends == [end]:
                 down |= dead & set(of_gpu[number].get("", _nvlinks.Bundle()).down)
-            note = f"{_nvlinks.numbered(sorted(down))} of GPU {number} down" if down else ""
+            note = f"{numbered('NVLink', down)} of GPU {number} down" if down else ""
             other = number_of.get(end)
             if end == _nvlinks.FAR_SWITCH:
                 if all(node.id != switch for node in draft.nodes):
@@ -400,7 +400,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
                 link = _nvlinks.bundle_link(cpu, id_, gpu, bundle.up, note)
                 draft.links.append(replace(link, kind="c2c"))
             elif not end:
-                links = _nvlinks.numbered([link.number for link in bundle.up])
+                links = numbered("NVLink", [link.number for link in bundle.up])
                 draft.note(f"GPU {number}: where its {links} lead is unknown")
             elif other is None:
                 elsewhere += [link.number for link in bundle.up]
@@ -415,7 +415,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
                 far = draft.gpu_ids[shown[other].index]
                 draft.links.append(_nvlinks.bundle_link(id_, far, gpu, fewer, note))
         if elsewhere:
-            links = _nvlinks.numbered(elsewhere)
+            links = numbered("NVLink", elsewhere)
             draft.note(f"GPU {number}: {links} lead to GPUs that are left out")
 
 

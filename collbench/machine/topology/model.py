@@ -168,6 +168,16 @@ def spans(numbers: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(numbers))
 
 
+def numbered(what: str, numbers: Iterable[int]) -> str:
+    """Several things of a kind by their numbers.
+
+    >>> numbered("GPU", [2]), numbered("GPU", [0, 1, 2, 5])
+    ('GPU 2', 'GPUs 0-2,5')
+    """
+    every = sorted(numbers)
+    return f"{what}{'s' * (len(every) > 1)} {spans(every)}"
+
+
 def members(text: str) -> list[int]:
     """CPUs of a list that the kernel wrote; what is no list has none.
 
