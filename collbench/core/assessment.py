@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 from collbench.core.files import check_writable, write_document
 from collbench.core.screen import say
-from collbench.core.text import printable
+from collbench.core.text import printable, runs
 
 # skipped: of a line, that nothing can be told and nothing depends on it
 Grade = Literal["good", "bad", "unknown", "skipped"]
@@ -212,15 +212,10 @@ def hostlist(names: Iterable[str]) -> str:
         stem, digits = found.groups()
         numbered.setdefault((stem, len(digits)), []).append(int(digits))
     for (stem, width), numbers in numbered.items():
-        parts = list(_ranges(sorted(numbers), width))
+        parts = [
+            "-".join(f"{end:0{width}d}" for end in dict.fromkeys((run[0], run[-1])))
+            for run in runs(numbers)
+        ]
         is_single = len(numbers) == 1
         texts.append(stem + (parts[0] if is_single else f"[{','.join(parts)}]"))
     return ",".join(sorted(texts))
-
-
-def _ranges(numbers: Sequence[int], width: int) -> Iterator[str]:
-    """Neighbouring numbers as a range."""
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        ends = [f"{number:0{width}d}" for number in (run[0], run[-1])]
-        yield "-".join(ends[: 1 + (len(run) > 1)])

@@ -9,7 +9,7 @@ sustain. A collective of unequal blocks (allgatherv, reducescatterv, alltoallv) 
 other sizes: see uneven.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -53,18 +53,12 @@ class Want:
     in_block: int
 
 
-def _no_alias(n: int, root: int, rank: int) -> None:
-    """No input block and output block of a rank are one memory in place."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One operation. `wants` and `alias` take (n, root, rank); `factor`, explained by a comment,
-    takes n.
+    """One operation, which its words and its blocks define.
 
     start, goal: what the ranks have and what they must end with, in words. inputs, outputs: the
-    blocks of a rank ("1" or "n"), and whether every rank has them or the root
-    alone. alias: the (input block, output block) of a rank that are one memory in place, or None.
+    blocks of a rank ("1" or "n"), and whether every rank has them or the root alone.
     follows_order: whether neighbours are neighbours in the rank order (a ring) rather than in the
     numbering of the ranks, which the definition of a shift by one names. uneven_of: the collective
     of equal blocks that this one is with unequal blocks, if it is one.
@@ -75,10 +69,6 @@ class Collective:
     goal: str
     inputs: tuple[Literal["1", "n"], Literal["all", "root"]]
     outputs: tuple[Literal["1", "n"], Literal["all", "root"]]
-    wants: Callable[[int, int, int], tuple[Want, ...]]
-    factor: Callable[[int], float]
-    alias: Callable[[int, int, int], tuple[int, int] | None] = _no_alias
-    is_interleaved: bool = False
     is_reduction: bool = False
     follows_order: bool = True
     uneven_of: OpName | None = None
@@ -99,9 +89,45 @@ class Collective:
         return "n" in (self.inputs[0], self.outputs[0])
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether its one vector can be cut anywhere, into chunks that go their own ways."""
+        return self.follows_order and not self.size_in_blocks
+
+    @property
     def has_in_place(self) -> bool:
         """False where in place has no meaning: every rank sends what it would overwrite."""
         return self.even not in ("alltoall", "sendrecv")
+
+    def wants(self, n: int, root: int, rank: int) -> tuple[Want, ...]:
+        """What the rank must end with, block by block."""
+        sources = tuple(range(n)) if self.is_reduction else (root,)
+        if not self.follows_order:
+            sources = ((rank - 1) % n,)
+        return tuple(
+            Want(
+                out_block=block,
+                ranks=(block,) if self.outputs[0] == "n" else sources,
+                in_block=rank * (self.inputs[0] == "n"),
+            )
+            for block in range(self.blocks("out", n, root, rank))
+        )
+
+    def alias(self, n: int, root: int, rank: int) -> tuple[int, int] | None:
+        """The (input block, output block) of a rank that are one memory in place, or None."""
+        if not self.has_in_place or (self.is_rooted and rank != root):
+            return None
+        return rank * (self.inputs[0] == "n"), rank * (self.outputs[0] == "n")
+
+    def factor(self, n: int) -> float:
+        """What S / t is multiplied by for the rate of the busiest link direction.
+
+        Of n blocks each rank, or the root, sends or receives the n-1 of the others: (n-1)/n of the
+        total S. In an allreduce each of the S bytes is reduced with n-1 additions and then sent to
+        n-1 ranks: 2(n-1) S bytes over n links. In the others all S bytes leave or enter a rank.
+        """
+        if self.size_in_blocks:
+            return (n - 1) / n
+        return 2 * ((n - 1) / n) if self.is_reduction and not self.is_rooted else 1.0
 
     def blocks(self, buffer: Literal["in", "out"], n: int, root: int, rank: int) -> int:
         """Blocks that the rank's buffer holds; 0 if the rank has no such buffer."""
@@ -117,10 +143,6 @@ class Collective:
         return block_count * item_bytes * (n if self.size_in_blocks else 1)
 
 
-def _share(n: int) -> float:
-    return (n - 1) / n
-
-
 _BY_NAME: dict[str, Collective] = {
     one.name: one
     for one in (
@@ -128,15 +150,9 @@ _BY_NAME: dict[str, Collective] = {
             name="allreduce",
             start="every rank has a vector",
             goal="every rank has the sum of all vectors",
-            is_interleaved=True,
-            is_reduction=True,
             inputs=("1", "all"),
             outputs=("1", "all"),
-            wants=lambda n, root, rank: (Want(out_block=0, ranks=tuple(range(n)), in_block=0),),
-            alias=lambda n, root, rank: (0, 0),
-            # Each of the S bytes is reduced with n-1 additions and then sent to n-1 ranks: 2(n-1) S
-            # bytes over n links
-            factor=lambda n: 2 * _share(n),
+            is_reduction=True,
         ),
         Collective(
             name="allgather",
@@ -144,51 +160,29 @@ _BY_NAME: dict[str, Collective] = {
             goal="every rank has the blocks of all ranks",
             inputs=("1", "all"),
             outputs=("n", "all"),
-            wants=lambda n, root, rank: tuple(
-                Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)
-            ),
-            alias=lambda n, root, rank: (0, rank),
-            # Each rank receives the n-1 blocks of the others: (n-1)/n of the total S
-            factor=_share,
         ),
         Collective(
             name="reducescatter",
             start="every rank has a block for every rank",
             goal="every rank has the sum of the blocks for it",
-            is_reduction=True,
             inputs=("n", "all"),
             outputs=("1", "all"),
-            wants=lambda n, root, rank: (Want(out_block=0, ranks=tuple(range(n)), in_block=rank),),
-            alias=lambda n, root, rank: (rank, 0),
-            # Each rank sends the n-1 blocks that are not its own: (n-1)/n of the total S
-            factor=_share,
+            is_reduction=True,
         ),
         Collective(
             name="broadcast",
             start="the root has a vector",
             goal="every rank has the vector of the root",
-            is_interleaved=True,
             inputs=("1", "root"),
             outputs=("1", "all"),
-            wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
-            alias=lambda n, root, rank: (0, 0) if rank == root else None,
-            # All S bytes leave the root once and enter every other rank once
-            factor=lambda n: 1.0,
         ),
         Collective(
             name="reduce",
             start="every rank has a vector",
             goal="the root has the sum of all vectors",
-            is_interleaved=True,
-            is_reduction=True,
             inputs=("1", "all"),
             outputs=("1", "root"),
-            wants=lambda n, root, rank: (
-                (Want(out_block=0, ranks=tuple(range(n)), in_block=0),) if rank == root else ()
-            ),
-            alias=lambda n, root, rank: (0, 0) if rank == root else None,
-            # S bytes leave every rank but the root, and at least S bytes enter the root
-            factor=lambda n: 1.0,
+            is_reduction=True,
         ),
         Collective(
             name="alltoall",
@@ -196,11 +190,6 @@ _BY_NAME: dict[str, Collective] = {
             goal="every rank has the blocks for it",
             inputs=("n", "all"),
             outputs=("n", "all"),
-            wants=lambda n, root, rank: tuple(
-                Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)
-            ),
-            # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
-            factor=_share,
         ),
         Collective(
             name="gather",
@@ -208,14 +197,6 @@ _BY_NAME: dict[str, Collective] = {
             goal="the root has the blocks of all ranks",
             inputs=("1", "all"),
             outputs=("n", "root"),
-            wants=lambda n, root, rank: (
-                tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n))
-                if rank == root
-                else ()
-            ),
-            alias=lambda n, root, rank: (0, root) if rank == root else None,
-            # The root receives the n-1 blocks of the others: (n-1)/n of the total S
-            factor=_share,
         ),
         Collective(
             name="scatter",
@@ -223,10 +204,6 @@ _BY_NAME: dict[str, Collective] = {
             goal="every rank has the block for it",
             inputs=("n", "root"),
             outputs=("1", "all"),
-            wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
-            alias=lambda n, root, rank: (root, 0) if rank == root else None,
-            # The root sends the n-1 blocks of the others: (n-1)/n of the total S
-            factor=_share,
         ),
         Collective(
             name="sendrecv",
@@ -234,9 +211,6 @@ _BY_NAME: dict[str, Collective] = {
             goal="every rank has the block of the rank before it",
             inputs=("1", "all"),
             outputs=("1", "all"),
-            wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
-            # A shift by one: each rank sends S bytes to the next and receives S from the previous
-            factor=lambda n: 1.0,
             follows_order=False,
         ),
     )

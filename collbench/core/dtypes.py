@@ -35,7 +35,7 @@ DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 REDOPS: tuple[RedopName, ...] = get_args(RedopName)
 
 # nccl-tests' short names
-ALIASES = {
+ALIASES: dict[str, DtypeName] = {
     "float": "float32",
     "double": "float64",
     "half": "float16",

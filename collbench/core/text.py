@@ -73,6 +73,31 @@ def counted(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending * (number != 1)}"
 
 
+def listed(parts: Iterable[str]) -> str:
+    """Parts of a sentence.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    *others, last = (*parts,) or ("",)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers that follow each other.
+
+    >>> runs([3, 0, 1])
+    [[0, 1], [3]]
+    """
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
+
+
 def some_of(names: Iterable[str], most: int = 6) -> str:
     """The first names, and how many more there are.
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery.recording import GpuCondition, GpuRecord, Nic, PciDevice, Recording
-from collbench.machine.topology.model import Node, Topology, spans
+from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 
 Part = TypeVar("Part")
@@ -53,9 +53,10 @@ def odd_ones(
     """Who differs, and in what, for each value that is not usual; all in one where none is. call:
     what people call some parts.
 
-    >>> list(odd_ones({"a": "5", "b": "6", "c": "6"}, named))
+    >>> from collbench.core.text import listed
+    >>> list(odd_ones({"a": "5", "b": "6", "c": "6"}, listed))
     [('a', '5, where 2 others have 6')]
-    >>> list(odd_ones({"a": "5", "b": "6"}, named))
+    >>> list(odd_ones({"a": "5", "b": "6"}, listed))
     [('a and b', 'a: 5; b: 6')]
     """
     found = difference(values)
@@ -72,31 +73,6 @@ def odd_ones(
     others = f"{found.same} other{'s have' if found.same > 1 else ' has'}"
     for value, odd in found.odd.items():
         yield call(odd), f"{value}, where {others} {found.usual}"
-
-
-def numbered(what: str, numbers: Iterable[int]) -> str:
-    """Several things of a kind by their numbers.
-
-    >>> numbered("GPU", [2]), numbered("GPU", [0, 1, 2, 5])
-    ('GPU 2', 'GPUs 0-2,5')
-    """
-    every = sorted(numbers)
-    return f"{what}{'s' * (len(every) > 1)} {spans(every)}"
-
-
-def named(names: Iterable[str]) -> str:
-    """Names as a list in words.
-
-    >>> named(["a"]), named(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def usable(host: Recording) -> list[GpuRecord]:
-    """The GPUs of a host that NVML can ask."""
-    return [gpu for gpu in host.gpus if "handle" not in gpu.unknown]
 
 
 def conditions(evidence: Evidence) -> Iterator[tuple[str, GpuRecord, GpuCondition]]:
@@ -123,7 +99,7 @@ def are_all_beside(host: Recording, nics: Iterable[Nic]) -> bool:
     bridges = {part for nic in nics for part in paths.get(nic.address, "").split("/")[:-1]}
     shared = bridges & paths.keys()
     return all(
-        shared & set(paths.get(gpu.address or "", "").split("/")[:-1]) for gpu in usable(host)
+        shared & set(paths.get(gpu.address or "", "").split("/")[:-1]) for gpu in host.usable_gpus
     )
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
+from collbench.machine.topology.model import numbered
 
 TITLE = "Size of the PCIe window to GPU memory (BAR1)"
 NEEDS: tuple[Need, ...] = ("condition", "two gpus")
@@ -31,7 +31,7 @@ UEFI without CSM. Some cards need a newer VBIOS, and some data centre cards a mo
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         small: dict[tuple[int, int, bool], list[int]] = {}
-        for gpu in usable(host):
+        for gpu in host.usable_gpus:
             window = None if gpu.condition is None else gpu.condition.bar1_bytes
             memory = None if gpu.condition is None else gpu.condition.memory_bytes
             is_linked = any(state is not False for state in states(gpu).values())

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 from collbench.core.text import counted
 from collbench.doctor.checks._ranks import cores_of
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
-from collbench.machine.topology.model import members
+from collbench.machine.topology.model import members, numbered
 
 TITLE = "Other processes on the cores"
 NEEDS: tuple[Need, ...] = ("system",)

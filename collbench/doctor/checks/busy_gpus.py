@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import spans
@@ -31,7 +30,7 @@ _NO_PIDS = (0, 0xFFFFFFFF)  # what NVML gives where it does not know a process
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    gpus = [(host, gpu) for host in evidence.hosts for gpu in usable(host)]
+    gpus = [(host, gpu) for host in evidence.hosts for gpu in host.usable_gpus]
     for host, gpu in gpus:
         # of several ranks only one says what CUDA shows it
         is_ours = len(host.processes) > 1 or host.cuda is None or gpu.index in host.cuda

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import difference, named, numbered, usable
+from collbench.core.text import listed
+from collbench.doctor.checks._siblings import difference
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.links import has_switch
-from collbench.machine.discovery.recording import Fabric, Recording
+from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "State and health of the NVLink fabric"
 NEEDS: tuple[Need, ...] = ("gpus",)
@@ -30,9 +32,8 @@ was started anew, GPUs that were in use need a reset. In a virtual machine the p
 it. To be sure, `nvidia-smi -q` must say `State: Completed` and `Status: Success` for each GPU.
 """
 
-# NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, _COMPLETED
+# NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, FABRIC_COMPLETED
 _STATES = {1: "not started", 2: "in progress"}
-_COMPLETED = 3
 # NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, the value in two bits that is a fault, what it means
 _HEALTH: tuple[tuple[int, int, str, Severity], ...] = (
     (0, 1, "its NVLinks have a reduced rate (DEGRADED_BW)", "fault"),
@@ -72,7 +73,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """Registration and health, those that are equal in one finding."""
     by_fault: dict[tuple[str, Severity], list[int]] = {}
-    for gpu in usable(host):
+    for gpu in host.usable_gpus:
         if gpu.fabric is not None:
             for fault in _faults(gpu.fabric):
                 by_fault.setdefault(fault, []).append(gpu.index)
@@ -89,7 +90,7 @@ def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
 def _faults(fabric: Fabric) -> Iterable[tuple[str, Severity]]:
     if fabric.state in _STATES:
         yield f"its registration with the NVLink fabric is {_STATES[fabric.state]}", "fault"
-    if fabric.state == _COMPLETED and fabric.status:
+    if fabric.state == FABRIC_COMPLETED and fabric.status:
         yield f"its registration with the NVLink fabric failed: NVML error {fabric.status}", "fault"
     mask = fabric.health_mask or 0
     for shift, value, meaning, severity in _HEALTH:
@@ -103,7 +104,7 @@ def _faults(fabric: Fabric) -> Iterable[tuple[str, Severity]]:
 
 def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """GPUs of one host that cannot reach each other."""
-    cliques = {gpu.index: _place(gpu.fabric) for gpu in usable(host)}
+    cliques = {gpu.index: gpu.fabric.domain for gpu in host.usable_gpus if gpu.fabric is not None}
     found = difference(cliques)
     for (cluster, clique), gpus in found.odd.items() if found is not None else ():
         yield Finding(
@@ -117,7 +118,7 @@ def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
 
 def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """A machine with NVSwitches whose fabric manager does not run. In racks it runs elsewhere."""
-    fabrics = [gpu.fabric for gpu in usable(host) if gpu.fabric is not None]
+    fabrics = [gpu.fabric for gpu in host.usable_gpus if gpu.fabric is not None]
     is_rack = any((fabric.cluster or "").strip("0") for fabric in fabrics)
     if (
         host.system is None
@@ -127,7 +128,7 @@ def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         or not has_switch(host)
     ):
         return
-    registered = any(fabric.state == _COMPLETED for fabric in fabrics)
+    registered = any(fabric.state == FABRIC_COMPLETED for fabric in fabrics)
     yield Finding(
         subject=evidence.name(host),
         seen="the NVLinks lead to NVSwitches, and no fabric manager runs"
@@ -143,14 +144,14 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
     """Hosts of one cluster: their cliques, and the IMEX channels that they need."""
     clusters: dict[str, dict[int, int]] = {}  # cluster -> host -> clique
     for number, host in enumerate(evidence.hosts):
-        key = _key(host)
-        if key is not None:
-            clusters.setdefault(key[0], {})[number] = key[1]
+        if host.domain is not None:
+            cluster, clique = host.domain
+            clusters.setdefault(cluster, {})[number] = clique
     for cliques in clusters.values():
         found = difference(cliques)
         for clique, numbers in found.odd.items() if found is not None else ():
             yield Finding(
-                subject=named([evidence.name(evidence.hosts[number]) for number in numbers]),
+                subject=listed([evidence.name(evidence.hosts[number]) for number in numbers]),
                 seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
                 " another one",
                 why="GPUs of different cliques have no NVLinks to each other: their traffic goes"
@@ -166,7 +167,7 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
         ]
         if without:
             yield Finding(
-                subject=named([evidence.name(host) for host in without]),
+                subject=listed([evidence.name(host) for host in without]),
                 seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
                 " channel in /dev/nvidia-caps-imex-channels",
                 why="Without one hosts cannot share memory over NVLink: NCCL uses the network.",
@@ -174,21 +175,3 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
                 " (NVreg_CreateImexChannel0=1)",
                 severity="fault",
             )
-
-
-def _place(fabric: Fabric | None) -> tuple[str, int] | None:
-    """Cluster and clique of a GPU that is registered, if both are known."""
-    if fabric is None or fabric.state != _COMPLETED:
-        return None
-    if fabric.cluster is None or fabric.clique is None:
-        return None
-    return fabric.cluster, fabric.clique
-
-
-def _key(host: Recording) -> tuple[str, int] | None:
-    """The cluster and the clique that all GPUs of a host have; None if they differ, or without
-    a cluster.
-    """
-    places = {_place(gpu.fabric) for gpu in usable(host)}
-    place = places.pop() if len(places) == 1 else None
-    return place if place is not None and place[0].strip("0") else None

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "GPUs that the driver does not show, or that it lost"
 NEEDS: tuple[Need, ...] = ()
@@ -34,11 +34,7 @@ _RESTART = (
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         reason = host.unknown.get("gpus")
-        on_the_bus = [
-            one.address
-            for one in host.pci
-            if one.vendor == "0x10de" and (one.pci_class or "").startswith("0x03")
-        ]
+        on_the_bus = host.gpus_on_the_bus
         if on_the_bus and not host.has_driver:
             yield _finding(
                 evidence.name(host),

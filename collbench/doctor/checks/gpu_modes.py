@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
@@ -41,7 +41,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
-    gpus = usable(host)
+    gpus = host.usable_gpus
     divided = [gpu.index for gpu in gpus if gpu.has_mig]
     if divided:
         is_odd = any(gpu.has_mig is False for gpu in gpus)
@@ -57,7 +57,7 @@ def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
 
 
 def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
-    modes = {gpu.index: gpu.condition.compute_mode for gpu in usable(host) if gpu.condition}
+    modes = {gpu.index: gpu.condition.compute_mode for gpu in host.usable_gpus if gpu.condition}
     prohibited = [index for index, mode in modes.items() if mode == _PROHIBITED]
     exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
     if prohibited:
@@ -89,7 +89,9 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
 
 
 def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
-    gpus = [gpu.index for gpu in usable(host) if gpu.condition and gpu.condition.persistence == 0]
+    gpus = [
+        gpu.index for gpu in host.usable_gpus if gpu.condition and gpu.condition.persistence == 0
+    ]
     is_wsl = host.system is not None and host.system.is_wsl
     if gpus and not is_wsl:  # Windows keeps them awake
         yield Finding(
@@ -110,7 +112,7 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     for one in host.processes:
         ranks_on.setdefault(frozenset(one.cuda or ()), []).append(one.rank)
     used = frozenset().union(*ranks_on)
-    free = [gpu.index for gpu in usable(host) if gpu.index not in used and not gpu.has_mig]
+    free = [gpu.index for gpu in host.usable_gpus if gpu.index not in used and not gpu.has_mig]
     verb = "are" if len(free) > 1 else "is"
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):

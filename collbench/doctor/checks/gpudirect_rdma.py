@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import are_all_beside, nearest_nics, numbered, usable
+from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
+from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
 
 TITLE = "GPUDirect RDMA between GPUs and NICs"
@@ -32,7 +33,7 @@ channels of the network; `collbench topo --rails` shows GPUs with their NICs.
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for number, host in enumerate(evidence.hosts):
-        gpus = [gpu for gpu in usable(host) if gpu.name and "GeForce" not in gpu.name]
+        gpus = [gpu for gpu in host.usable_gpus if gpu.name and "GeForce" not in gpu.name]
         nics = [nic for nic in host.nics if nic.is_rdma]
         if not gpus or not nics:
             continue

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import bridges_above, usable
+from collbench.doctor.checks._siblings import bridges_above
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
@@ -51,6 +51,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 def _is_flat(host: Recording) -> bool:
     """No bridge is above any of several GPUs, or of a GPU beside an RDMA device."""
-    above = [bridges_above(host, gpu.address or "") for gpu in usable(host)]
+    above = [bridges_above(host, gpu.address or "") for gpu in host.usable_gpus]
     has_others = len(above) > 1 or any(nic.is_rdma for nic in host.nics)
     return has_others and bool(above) and all(one == [] for one in above)

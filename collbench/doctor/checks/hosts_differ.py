@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high
 
-from collbench.core.text import counted
-from collbench.doctor.checks._siblings import named, odd_ones
+from collbench.core.text import counted, listed
+from collbench.doctor.checks._siblings import odd_ones
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
@@ -57,9 +57,9 @@ def _port_rates(host: Recording) -> str | None:
     ports = [port for nic in host.nics for port in nic.ports if not nic.is_virtual]
     if any(port.rate is None or port.state is None for port in ports):
         return None
-    rates = sorted(str(port.rate) for port in ports if str(port.state).endswith("ACTIVE"))
+    rates = sorted(str(port.rate) for port in ports if port.state_name == "ACTIVE")
     counts = {rate: rates.count(rate) for rate in rates}
-    return named([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
+    return listed([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
 
 
 def _up(host: Recording) -> list[Nic]:
@@ -69,12 +69,12 @@ def _up(host: Recording) -> list[Nic]:
 def _speeds(host: Recording) -> str | None:
     speeds = sorted(nic.speed_mbps for nic in _up(host) if nic.speed_mbps)
     words = {speed: f"{speeds.count(speed)} x {speed / 1000:g} Gb/s" for speed in speeds}
-    return f"interfaces of {named(list(words.values()))}" if words else None
+    return f"interfaces of {listed(list(words.values()))}" if words else None
 
 
 def _mtus(host: Recording) -> str | None:
     mtus = sorted({nic.mtu for nic in _up(host) if nic.mtu})
-    return f"MTU {named(map(str, mtus))}" if mtus else None
+    return f"MTU {listed(map(str, mtus))}" if mtus else None
 
 
 def _of_system(name: str, what: str) -> _Value:
@@ -94,7 +94,7 @@ def _of_rdma(name: str, yes: str, no: str) -> _Value:
 
 def _governors(host: Recording) -> str | None:
     governors = () if host.system is None else host.system.governors
-    return f"governor {named(governors)} of the cores' clocks" if governors else None
+    return f"governor {listed(governors)} of the cores' clocks" if governors else None
 
 
 def _of_ranks(value: Callable[[ProcessRecord], str | None]) -> _Value:
@@ -102,7 +102,7 @@ def _of_ranks(value: Callable[[ProcessRecord], str | None]) -> _Value:
 
     def of_host(host: Recording) -> str | None:
         values = dict.fromkeys(value(process) for process in host.processes)
-        return named([str(one) for one in values]) if values and None not in values else None
+        return listed([str(one) for one in values]) if values and None not in values else None
 
     return of_host
 
@@ -152,7 +152,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         return (dict(enumerate(map(value, evidence.hosts))) for value in values)
 
     def call(numbers: Sequence[int]) -> str:
-        return named([evidence.name(evidence.hosts[number]) for number in numbers])
+        return listed([evidence.name(evidence.hosts[number]) for number in numbers])
 
     hardware, software = _WHY_HARDWARE, _WHY_SOFTWARE
     comparisons: tuple[tuple[Iterable[_OfHosts], str, str, Severity], ...] = (

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "An IOMMU that translates, in the way of peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
@@ -51,7 +51,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 def _users(host: Recording) -> str:
     """Who sends from device to device over PCIe; nothing if nobody is known to."""
-    linked = {gpu.index for gpu in usable(host) if any(states(gpu).values())}
+    linked = {gpu.index for gpu in host.usable_gpus if any(states(gpu).values())}
     peers = {
         end
         for pair in host.pairs

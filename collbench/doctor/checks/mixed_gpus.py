@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.checks._siblings import named, numbered, odd_ones, usable
+from collbench.doctor.checks._siblings import odd_ones
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
+from collbench.machine.topology.model import numbered
 
 TITLE = "GPUs of different models, firmware, memory or PCIe maximum"
 NEEDS: tuple[Need, ...] = ("two gpus",)
@@ -63,7 +65,7 @@ _CHOOSE = "choose equal GPUs by CUDA_VISIBLE_DEVICES, or equal hosts by the batc
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    gpus = [gpu for host in evidence.hosts for gpu in usable(host)]
+    gpus = [gpu for host in evidence.hosts for gpu in host.usable_gpus]
     comparisons: list[tuple[_Value, str, Severity, str | None]] = [(_name, _CHOOSE, "risk", None)]
     for model in dict.fromkeys(gpu.name for gpu in gpus if gpu.name):
         comparisons += [(*compared, model) for compared in _VALUES]
@@ -78,7 +80,7 @@ def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[
     for number, host in enumerate(evidence.hosts):
         of_gpus = {
             gpu.index: value(gpu)
-            for gpu in usable(host)
+            for gpu in host.usable_gpus
             if not gpu.has_mig and name in (None, gpu.name)
         }
         for indices, words in odd_ones(of_gpus, partial(numbered, "GPU")):
@@ -87,6 +89,6 @@ def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[
         of_hosts[number] = values.pop() if len(values) == 1 else None
 
     def call(numbers: Sequence[int]) -> str:
-        return f"GPUs of {named([evidence.name(evidence.hosts[number]) for number in numbers])}"
+        return f"GPUs of {listed([evidence.name(evidence.hosts[number]) for number in numbers])}"
 
     yield from odd_ones(of_hosts, call)

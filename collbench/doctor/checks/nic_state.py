@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics, numbered
+from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
+from collbench.machine.topology.model import numbered
 
 TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
@@ -66,16 +67,16 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 def _ports(nics: Iterable[Nic]) -> Iterable[_Fault]:
     """RDMA ports of NICs of one model."""
     ports = {f"{nic.name} port {port.number}": port for nic in nics for port in nic.ports}
-    active = {name: port for name, port in ports.items() if _state(port) == _ACTIVE}
+    active = {name: port for name, port in ports.items() if port.state_name == _ACTIVE}
     for name, port in ports.items():
-        if _state(port) == _INIT and port.link_layer == "InfiniBand":
+        if port.state_name == _INIT and port.link_layer == "InfiniBand":
             yield (
                 name,
                 "in the state INIT: it waits for a subnet manager",
                 "start a subnet manager (opensm), or connect it to the others' network",
                 "fault" if active else "risk",
             )
-        elif _state(port) in (_INIT, _DOWN):
+        elif port.state_name in (_INIT, _DOWN):
             some = f"{len(active)} other port{'s' * (len(active) > 1)} of its model"
             yield (
                 name,
@@ -85,18 +86,8 @@ def _ports(nics: Iterable[Nic]) -> Iterable[_Fault]:
             )
         elif _ONE_LANE.search(port.rate or "") and port.link_layer == "InfiniBand":
             yield (name, f"it runs at {port.rate}: one lane", _CABLE, "fault")
-    rates = {name: rate for name, port in active.items() if (rate := _gbps(port.rate))}
+    rates = {name: rate for name, port in active.items() if (rate := port.gbps)}
     yield from _slower(rates)
-
-
-def _state(port: Port) -> str:
-    """The word of a state such as 4: ACTIVE."""
-    return (port.state or "").rpartition(" ")[2]
-
-
-def _gbps(rate: str | None) -> float | None:
-    number = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
-    return float(number[0]) if number else None
 
 
 def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[_Fault]:
@@ -105,7 +96,7 @@ def _interfaces(host: Recording, nics: Iterable[Nic]) -> Iterable[_Fault]:
         nic.address: f"{nic.name} port {port.number}"
         for nic in host.nics
         for port in nic.ports
-        if nic.is_rdma and _state(port) == _ACTIVE and port.link_layer == "Ethernet"
+        if nic.is_rdma and port.state_name == _ACTIVE and port.link_layer == "Ethernet"
     }
     of_rdma = {nic.address for nic in host.nics if nic.is_rdma}
     every = list(nics)
@@ -180,7 +171,7 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
 
 
 def _may_be_up(port: Port) -> bool:
-    return port.state is None or _state(port) == _ACTIVE
+    return port.state is None or port.state_name == _ACTIVE
 
 
 def _numa(host: Recording, address: str) -> int | None:

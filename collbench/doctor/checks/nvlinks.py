@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
-from collbench.machine.topology.model import spans
+from collbench.machine.topology.model import numbered, spans
 
 TITLE = "NVLinks that are missing, down or slower than others"
 NEEDS: tuple[Need, ...] = ("two gpus",)
@@ -53,7 +52,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         yield from _all_down(evidence, host)
     groups: dict[tuple[str, int], list[tuple[Recording, GpuRecord]]] = {}
     for host in evidence.hosts:
-        for gpu in usable(host):
+        for gpu in host.usable_gpus:
             if gpu.name and not gpu.has_mig and None not in states(gpu).values():
                 groups.setdefault((gpu.name, len(host.gpus)), []).append((host, gpu))
     for group in groups.values():
@@ -64,7 +63,7 @@ def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """GPUs that always have NVLinks, none of which works."""
     gpus = [
         gpu
-        for gpu in usable(host)
+        for gpu in host.usable_gpus
         if not gpu.has_mig and has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
     ]
     is_known = bool(host.pairs) and all(pair.nvlink is not None for pair in host.pairs)

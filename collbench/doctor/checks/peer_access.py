@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.checks._siblings import bridges_above, named, numbered, usable
+from collbench.core.text import listed
+from collbench.doctor.checks._siblings import bridges_above
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
-from collbench.machine.topology.model import P2P_MEANINGS
+from collbench.machine.topology.model import P2P_MEANINGS, numbered
 
 TITLE = "Pairs of GPUs without peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
@@ -48,7 +49,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 def _pairs(host: Recording) -> list[PairRecord]:
     """Pairs whose statuses are known, each once: the worse direction. Without divided GPUs."""
-    divided = {gpu.index for gpu in usable(host) if gpu.has_mig}
+    divided = {gpu.index for gpu in host.usable_gpus if gpu.has_mig}
     pairs: dict[frozenset[int], PairRecord] = {}
     for pair in host.pairs:
         ends = frozenset((pair.a, pair.b))
@@ -70,7 +71,7 @@ def _status(pair: PairRecord) -> int:
 
 def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord]) -> Finding:
     gpus = _ends(denied)
-    names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
+    names = [gpu.name for gpu in host.usable_gpus if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
     return Finding(
         subject=evidence.on(numbered("GPU", gpus), host),
@@ -135,13 +136,13 @@ def _suspects(host: Recording, pairs: Sequence[PairRecord]) -> str:
         suspects.append("the link between sockets")
     if host.processor.has_hypervisor:
         suspects.append("a virtual machine")
-    addresses = {gpu.index: gpu.address or "" for gpu in usable(host)}
+    addresses = {gpu.index: gpu.address or "" for gpu in host.usable_gpus}
     has_bridges = any(
         len(bridges_above(host, addresses.get(end, "")) or ()) > 1 for end in _ends(pairs)
     )
     if has_bridges and not suspects:
         suspects.append("ACS in the bridges")
-    return f"; in the way may be {named(suspects)}" if suspects else ""
+    return f"; in the way may be {listed(suspects)}" if suspects else ""
 
 
 def _are_sockets_between(pairs: Sequence[PairRecord]) -> bool:

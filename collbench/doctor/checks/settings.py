@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import Fact, known
+from collbench.machine.topology.model import numbered
 
 TITLE = "Variables of NCCL, CUDA, MPI and UCX, and nccl.conf"
 NEEDS: tuple[Need, ...] = ("processes",)

@@ -2,47 +2,19 @@
 
 from collections.abc import Sequence
 
-from collbench.core.collectives import OpName, collective
-from collbench.core.dtypes import DtypeName, dtype
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import ALIASES, DTYPES, DtypeName, dtype
 from collbench.jobs.model import Call
 
 # without underscores, and without what names a variant
-_OPS: dict[str, OpName] = {
-    "allreduce": "allreduce",
-    "allgather": "allgather",
-    "reducescatter": "reducescatter",
-    "alltoall": "alltoall",
-    "alltoallv": "alltoall",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "send": "sendrecv",
-}
+_OPS: dict[str, OpName] = {op: op for op in OPS if op != "sendrecv"}
+_OPS |= {"alltoallv": "alltoall", "send": "sendrecv"}
 _VARIANTS = ("base", "coalesced", "intotensor", "tensor", "out", "single", "oop", "sparse")
 # what carries no data of a program, or is the other side of a send
 SILENT = ("recv", "barrier", "allreducebarrier", "wait", "init", "coalesced", "startcoalescing",
           "endcoalescing")  # fmt: skip
-_DTYPES: dict[str, DtypeName] = {
-    "float": "float32",
-    "float32": "float32",
-    "double": "float64",
-    "float64": "float64",
-    "half": "float16",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "int": "int32",
-    "int32": "int32",
-    "long": "int64",
-    "int64": "int64",
-    "char": "int8",
-    "int8": "int8",
-    "byte": "uint8",
-    "uint8": "uint8",
-    "bool": "uint8",
-    "float8_e4m3fn": "float8_e4m3fn",
-    "float8_e5m2": "float8_e5m2",
-}
+_DTYPES: dict[str, DtypeName] = {one: one for one in DTYPES} | ALIASES
+_DTYPES |= {"long": "int64", "byte": "uint8", "bool": "uint8"}
 
 
 def plain_name(name: str) -> str:

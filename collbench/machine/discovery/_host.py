@@ -1,6 +1,5 @@
 """One host's part of the graph: GPUs as CUDA numbers them, PCIe tree, CPUs, NVLinks, NICs."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -8,10 +7,8 @@ from itertools import combinations
 from collbench.machine.discovery import _nvlinks
 from collbench.machine.discovery._tree import PcieTree, TreeHop
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
-from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
+from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of, numbered
 from collbench.machine.topology.rates import pcie_link, socket
-
-_ACTIVE = "4: ACTIVE"  # a port's state
 
 
 @dataclass(kw_only=True)
@@ -77,11 +74,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
     """GPUs that CUDA shows, in CUDA's order; notes on the others."""
     recording = draft.recording
     if not recording.has_driver:
-        on_the_bus = [
-            device.address
-            for device in recording.pci
-            if device.vendor == "0x10de" and (device.pci_class or "").startswith("0x03")
-        ]
+        on_the_bus = recording.gpus_on_the_bus
         draft.note(
             "no NVIDIA driver was found"
             + (
@@ -99,8 +92,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
             f"which GPUs CUDA shows is not known ({recording.unknown.get('cuda', 'nobody asked')}):"
             " they stand in NVML's order"
         )
-        return [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
-    by_index = {gpu.index: gpu for gpu in recording.gpus}
+        return recording.shown_gpus
     variable = (
         ""
         if recording.visible_devices is None
@@ -117,7 +109,7 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
             f"left out, as CUDA does not show it: NVML's GPU {', '.join(some)}"
             + (f": {reason}" if reason else "")
         )
-    return [by_index[index] for index in recording.cuda]
+    return recording.shown_gpus
 
 
 def _add_cpus(draft: Draft, first: int) -> str:
@@ -196,9 +188,9 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
     nodes = []
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]
-        active = [port for port in ports if port.state == _ACTIVE]
+        active = [port for port in ports if port.state_name == "ACTIVE"]
         rates = (
-            [_gbps(port.rate) for port in active]
+            [port.gbps for port in active]
             if ports
             else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         )
@@ -226,12 +218,6 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
 
 def _positive(mbps: int | None) -> float | None:
     return mbps / 1000 if mbps is not None and mbps > 0 else None
-
-
-def _gbps(rate: str | None) -> float | None:
-    """400 Gb/sec (4X NDR) as a number."""
-    match = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
-    return float(match[0]) if match else None
 
 
 def _add_path_to_root(
@@ -390,7 +376,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
         dead = set(_nvlinks.dead(gpu, draft.recording))
         if dead:
             draft.note(
-                f"GPU {number}: {_nvlinks.numbered(sorted(dead))} down, though up on other GPUs of"
+                f"GPU {number}: {numbered('NVLink', dead)} down, though up on other GPUs of"
                 " its kind"
             )
         elsewhere: list[int] = []
@@ -401,7 +387,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
             # no other GPU could own the links without a known far end
             if ends == [end]:
                 down |= dead & set(of_gpu[number].get("", _nvlinks.Bundle()).down)
-            note = f"{_nvlinks.numbered(sorted(down))} of GPU {number} down" if down else ""
+            note = f"{numbered('NVLink', down)} of GPU {number} down" if down else ""
             other = number_of.get(end)
             if end == _nvlinks.FAR_SWITCH:
                 if all(node.id != switch for node in draft.nodes):
@@ -414,7 +400,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
                 link = _nvlinks.bundle_link(cpu, id_, gpu, bundle.up, note)
                 draft.links.append(replace(link, kind="c2c"))
             elif not end:
-                links = _nvlinks.numbered([link.number for link in bundle.up])
+                links = numbered("NVLink", [link.number for link in bundle.up])
                 draft.note(f"GPU {number}: where its {links} lead is unknown")
             elif other is None:
                 elsewhere += [link.number for link in bundle.up]
@@ -429,7 +415,7 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
                 far = draft.gpu_ids[shown[other].index]
                 draft.links.append(_nvlinks.bundle_link(id_, far, gpu, fewer, note))
         if elsewhere:
-            links = _nvlinks.numbered(elsewhere)
+            links = numbered("NVLink", elsewhere)
             draft.note(f"GPU {number}: {links} lead to GPUs that are left out")
 
 

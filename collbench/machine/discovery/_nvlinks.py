@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.machine.discovery.recording import GpuRecord, NvLink, Recording
-from collbench.machine.topology.model import Link, spans
+from collbench.machine.topology.model import Link
 from collbench.machine.topology.rates import nvlink_generation, nvlink_link
 
 # nvml.h, nvmlNvlinkVersion_enum: code -> (as NVIDIA writes it, generation)
@@ -134,12 +134,3 @@ def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: s
 def speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
     """The speed of a link, or that of all links of the GPU, as NVML reports it."""
     return link.speed_mbps if link.speed_mbps is not None else gpu.common_speed_mbps
-
-
-def numbered(links: Sequence[int]) -> str:
-    """The links of these numbers as text.
-
-    >>> numbered([3]), numbered([0, 1, 2, 5])
-    ('NVLink 3', 'NVLinks 0-2,5')
-    """
-    return f"NVLink{'s' if len(links) > 1 else ''} {spans(links)}"

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from collbench.core.text import natural_key
 from collbench.machine.discovery.recording import (
+    DISPLAY_CLASSES,
+    NVIDIA,
     CpuRecord,
     Nic,
     NumaNode,
@@ -22,7 +24,6 @@ from collbench.machine.discovery.recording import (
 )
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor; what classes of GPUs begin with
 # The maker of an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: all of them have
 # one name.
 _ARM, _IBM = "ARM", "IBM"
@@ -180,8 +181,8 @@ def nvidia_gpus(root: Path) -> list[str]:
     return [
         folder.name
         for folder in entries(root / "sys/bus/pci/devices")
-        if values.read("vendor", text, folder / "vendor") == _NVIDIA
-        and (values.read("class", text, folder / "class") or "").startswith(_DISPLAY)
+        if values.read("vendor", text, folder / "vendor") == NVIDIA
+        and (values.read("class", text, folder / "class") or "").startswith(DISPLAY_CLASSES)
     ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from collbench.core.errors import UsageError
 from collbench.machine.discovery import _host
-from collbench.machine.discovery.recording import Fabric, Recording
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import P2P_ACCESS, P2P_MEANINGS, Link, Node, Topology
 
@@ -35,7 +35,7 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
             kind: sum(node.kind == kind for node in nodes)
             for kind in ("gpu", "cpu", "root", "nic", "nvswitch")
         }
-        draft = _host.draft_host(recording, host, first, fabrics.get(_fabric_of(recording), ""))
+        draft = _host.draft_host(recording, host, first, fabrics.get(recording.domain, ""))
         known = {node.id for node in nodes}  # a switch that hosts share
         nodes += [node for node in draft.nodes if node.id not in known]
         links += draft.links
@@ -117,24 +117,8 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
     return statuses
 
 
-def _fabric_of(recording: Recording) -> tuple[str, int]:
-    """The NVLink fabric of a host that more hosts may share: cluster and clique; nothing where a
-    GPU says otherwise.
-    """
-    keys = {_key(gpu.fabric) for gpu in recording.gpus}
-    return keys.pop() if len(keys) == 1 else ("", 0)
-
-
-def _key(fabric: Fabric | None) -> tuple[str, int]:
-    if fabric is None or fabric.state != 3 or not (fabric.cluster or "").strip("0"):
-        return "", 0
-    return fabric.cluster or "", fabric.clique or 0
-
-
-def _shared_fabrics(recordings: Sequence[Recording]) -> dict[tuple[str, int], str]:
+def _shared_fabrics(recordings: Sequence[Recording]) -> dict[tuple[str, int] | None, str]:
     """Ids of the switches that several hosts hang on, by fabric."""
-    hosts = Counter(_fabric_of(recording) for recording in recordings)
-    return {
-        key: f"fabric{number}"
-        for number, key in enumerate(key for key, count in hosts.items() if key[0] and count > 1)
-    }
+    hosts = Counter(recording.domain for recording in recordings if recording.domain)
+    shared = [domain for domain, count in hosts.items() if count > 1]
+    return {domain: f"fabric{number}" for number, domain in enumerate(shared)}

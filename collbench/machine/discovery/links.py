@@ -26,11 +26,7 @@ class LinkRow:
 
 def links_table(recording: Recording) -> list[LinkRow]:
     """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs if that is unknown."""
-    if recording.cuda is None:
-        shown = [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
-    else:
-        by_index = {gpu.index: gpu for gpu in recording.gpus}
-        shown = [by_index[index] for index in recording.cuda]
+    shown = recording.shown_gpus
     known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
     names |= {_nvlinks.FAR_SWITCH: "NVSwitch", _nvlinks.FAR_CPU: "CPU"}

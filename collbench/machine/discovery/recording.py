@@ -7,6 +7,7 @@ their kernel names, the rest by NVML's.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ _MAX_COUNTS = {
 
 Reasons = Mapping[str, str]
 UNLIMITED = -1  # of a limit, as RLIM_INFINITY
+FABRIC_COMPLETED = 3  # of NVML_GPU_FABRIC_STATE_*: registered
+NVIDIA, DISPLAY_CLASSES = "0x10de", "0x03"  # vendor; what classes of GPUs begin with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,17 @@ class Port:
     link_layer: str | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     unknown: Reasons = field(default_factory=dict)
+
+    @property
+    def gbps(self) -> float | None:
+        """The rate as a number."""
+        match = re.match(r"\d{1,6}(\.\d{1,3})?", self.rate or "")
+        return float(match[0]) if match else None
+
+    @property
+    def state_name(self) -> str:
+        """The state without its number."""
+        return (self.state or "").rpartition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +168,13 @@ class Fabric:
     cluster: str | None = None
     clique: int | None = None
     health_mask: int | None = None
+
+    @property
+    def domain(self) -> tuple[str, int] | None:
+        """Cluster and clique of a GPU that is registered, if both are known."""
+        if self.state != FABRIC_COMPLETED or self.cluster is None or self.clique is None:
+            return None
+        return self.cluster, self.clique
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +382,33 @@ class Recording:
     system: SystemRecord | None = None
     processes: tuple[ProcessRecord, ...] = ()
     unknown: Reasons = field(default_factory=dict)
+
+    @property
+    def usable_gpus(self) -> list[GpuRecord]:
+        """The GPUs that NVML can ask."""
+        return [gpu for gpu in self.gpus if "handle" not in gpu.unknown]
+
+    @property
+    def shown_gpus(self) -> list[GpuRecord]:
+        """The GPUs that CUDA shows, in its order; all that can be asked if that is unknown."""
+        by_index = {gpu.index: gpu for gpu in self.gpus}
+        return self.usable_gpus if self.cuda is None else [by_index[one] for one in self.cuda]
+
+    @property
+    def gpus_on_the_bus(self) -> list[str]:
+        """PCI addresses of NVIDIA's GPUs, whether a driver knows them or not."""
+        return [
+            one.address
+            for one in self.pci
+            if one.vendor == NVIDIA and (one.pci_class or "").startswith(DISPLAY_CLASSES)
+        ]
+
+    @property
+    def domain(self) -> tuple[str, int] | None:
+        """The NVLink fabric of all GPUs, which more hosts may share; None if they differ."""
+        domains = {gpu.fabric.domain if gpu.fabric else None for gpu in self.usable_gpus}
+        domain = domains.pop() if len(domains) == 1 else None
+        return domain if domain is not None and domain[0].strip("0") else None
 
 
 def dumps(recordings: Sequence[Recording]) -> str:

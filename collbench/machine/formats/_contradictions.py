@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from collbench.core.text import some_of
+from collbench.core.text import listed, some_of
 from collbench.core.xml_tree import Element
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._nccl_attributes import bus_key
@@ -41,9 +41,8 @@ def names(nodes: Sequence[Node]) -> str:
         f"{node.kind.upper()}{node.index}" if node.index >= 0 else node.id.upper()
         for node in nodes[:_MOST_NAMES]
     ]
-    if len(nodes) > _MOST_NAMES:
-        return f"{', '.join(shown)} and {len(nodes) - _MOST_NAMES} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    left = len(nodes) - len(shown)
+    return listed([*shown, f"{left} more"] if left else shown)
 
 
 def _crowded(topology: Topology) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -7,8 +7,12 @@ has them; a card may have a bridge or not; others have none.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Literal, cast
+
+from collbench.core import catalog
 
 NVIDIA, AMD = "0x10de", "0x1002"  # PCI vendors of GPUs
 NVSWITCH_CLASS = "0x0680"
@@ -25,64 +29,6 @@ class GpuModel:
     links: HasLinks
 
 
-_NVIDIA = """
-1023 35 never Tesla K40m            | 102d 37 never Tesla K80
-15f7 60 never Tesla P100-PCIE-12GB  | 15f8 60 never Tesla P100-PCIE-16GB
-15f9 60 always Tesla P100-SXM2-16GB | 1b38 61 never Tesla P40
-1bb3 61 never Tesla P4              | 1d81 70 never NVIDIA TITAN V
-1db1 70 always Tesla V100-SXM2-16GB | 1db2 70 always Tesla V100-DGXS-16GB
-1db3 70 never Tesla V100-FHHL-16GB  | 1db4 70 never Tesla V100-PCIE-16GB
-1db5 70 always Tesla V100-SXM2-32GB | 1db6 70 never Tesla V100-PCIE-32GB
-1db7 70 always Tesla V100-DGXS-32GB | 1db8 70 always Tesla V100-SXM3-32GB
-1dba 70 maybe Quadro GV100          | 1df5 70 always Tesla V100-SXM2-16GB
-1df6 70 never Tesla V100S-PCIE-32GB | 1e02 75 maybe NVIDIA TITAN RTX
-1e04 75 maybe NVIDIA GeForce RTX 2080 Ti | 1e07 75 maybe NVIDIA GeForce RTX 2080 Ti
-1e30 75 maybe Quadro RTX 6000       | 1eb8 75 never Tesla T4
-20b0 80 always NVIDIA A100-SXM4-40GB | 20b1 80 maybe NVIDIA A100-PCIE-40GB
-20b2 80 always NVIDIA A100-SXM4-80GB | 20b3 80 always NVIDIA A100-SXM-64GB
-20b5 80 maybe NVIDIA A100 80GB PCIe | 20b7 80 maybe NVIDIA A30
-20bd 80 always NVIDIA A800-SXM4-40GB | 20f1 80 maybe NVIDIA A100-PCIE-40GB
-20f3 80 always NVIDIA A800-SXM4-80GB | 20f5 80 maybe NVIDIA A800 80GB PCIe
-2203 86 maybe NVIDIA GeForce RTX 3090 Ti | 2204 86 maybe NVIDIA GeForce RTX 3090
-2206 86 never NVIDIA GeForce RTX 3080 | 2230 86 maybe NVIDIA RTX A6000
-2231 86 maybe NVIDIA RTX A5000      | 2235 86 maybe NVIDIA A40
-2236 86 never NVIDIA A10            | 2237 86 never NVIDIA A10G
-2321 90 maybe NVIDIA H100 NVL       | 2322 90 maybe NVIDIA H800 PCIe
-2324 90 always NVIDIA H800          | 2329 90 always NVIDIA H20
-2330 90 always NVIDIA H100 80GB HBM3 | 2331 90 maybe NVIDIA H100 PCIe
-2335 90 always NVIDIA H200          | 233a 90 maybe NVIDIA H800 NVL
-233b 90 maybe NVIDIA H200 NVL       | 2342 90 maybe NVIDIA GH200 120GB or 480GB
-2348 90 maybe NVIDIA GH200 144G HBM3e | 20f6 80 maybe NVIDIA A800 40GB PCIe
-232c 90 always NVIDIA H20-3e        | 2337 90 always NVIDIA H100 SXM5 64GB
-2338 90 always NVIDIA H100 SXM5 96GB | 2339 90 always NVIDIA H100 SXM5 94GB
-2684 89 never NVIDIA GeForce RTX 4090 | 26b1 89 never NVIDIA RTX 6000 Ada Generation
-26b5 89 never NVIDIA L40            | 26b9 89 never NVIDIA L40S
-27b8 89 never NVIDIA L4             | 2901 100 always NVIDIA B200
-2941 100 always NVIDIA GB200        | 3182 103 always NVIDIA B300
-31c2 103 always NVIDIA GB300        | 31c3 103 always NVIDIA GB300
-2909 100 always NVIDIA B200 168GB   | 29bc 100 always NVIDIA B100
-2b85 120 never NVIDIA GeForce RTX 5090
-2bb1 120 never NVIDIA RTX PRO 6000 Blackwell Workstation Edition
-2bb5 120 never NVIDIA RTX PRO 6000 Blackwell Server Edition
-"""
-_AMD = """
-66a1 gfx906 maybe AMD Instinct MI50  | 738c gfx908 maybe AMD Instinct MI100
-738e gfx908 maybe AMD Instinct MI100 | 74b6 gfx942 always AMD Instinct MI308X
-7408 gfx90a always AMD Instinct MI250X | 740c gfx90a always AMD Instinct MI250X
-740f gfx90a maybe AMD Instinct MI210 | 74a0 gfx942 always AMD Instinct MI300A
-74a1 gfx942 always AMD Instinct MI300X | 74a9 gfx942 always AMD Instinct MI300X
-74b5 gfx942 always AMD Instinct MI300X VF | 74bd gfx942 always AMD Instinct MI300X HF
-74a2 gfx942 always AMD Instinct MI308X | 74a8 gfx942 always AMD Instinct MI308X HF
-74a5 gfx942 always AMD Instinct MI325X | 74b9 gfx942 always AMD Instinct MI325X VF
-75a0 gfx950 always AMD Instinct MI350X | 75b0 gfx950 always AMD Instinct MI350X VF
-75a3 gfx950 always AMD Instinct MI355X | 75b3 gfx950 always AMD Instinct MI355X VF
-"""
-_ENTRY = re.compile(r"([0-9a-f]{4}) (\w+) (always|maybe|never) ([^|\n]+?) *(?:\||$)", re.MULTILINE)
-_MODELS = {
-    (vendor, f"0x{device}"): GpuModel(name=name, arch=arch, links=links)
-    for vendor, table in ((NVIDIA, _NVIDIA), (AMD, _AMD))
-    for device, arch, links, name in _ENTRY.findall(table)
-}
 # All products of these architectures, where the device is unknown.
 _ALWAYS, _NEVER = (
     {"100", "103", "gfx942"},
@@ -102,6 +48,17 @@ _MULTIPROCESSORS = {
 _FEW_MULTIPROCESSORS = 56
 
 
+@cache
+def _models() -> Mapping[tuple[str, str], GpuModel]:
+    """The products of profiles/gpus/models.csv by their PCI ids."""
+    return {
+        (one["vendor"], one["device"]): GpuModel(
+            name=one["name"], arch=one["arch"], links=cast("HasLinks", one["links"])
+        )
+        for one in catalog.rows("gpus", "models")
+    }
+
+
 def multiprocessors(arch: str) -> int:
     """How many CTAs, one a multiprocessor, a GPU of an architecture can run at once.
 
@@ -117,7 +74,7 @@ def gpu_model(vendor: str, device: str) -> GpuModel | None:
     >>> gpu_model("0x10de", "0x20b0").name, gpu_model("0x10de", "0xffff")
     ('NVIDIA A100-SXM4-40GB', None)
     """
-    return _MODELS.get((vendor.lower(), device.lower()))
+    return _models().get((vendor.lower(), device.lower()))
 
 
 def has_links(name: str, arch: str, model: GpuModel | None) -> HasLinks:
@@ -146,7 +103,7 @@ def named_model(text: str) -> GpuModel | None:
     words = {word.upper() for word in re.findall(r"\b(?:MI\d{2,3}[XA]?|gfx\w{3,4})\b", text)}
     models = [
         model
-        for (vendor, _), model in _MODELS.items()
+        for (vendor, _), model in _models().items()
         if vendor == AMD and (model.name.split()[2] in words or model.arch.upper() in words)
     ]
     archs = {model.arch for model in models}

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from collbench.core.errors import UsageError
+from collbench.core.text import runs
 
 # root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of
 # several hosts are plugged into.
@@ -164,13 +165,17 @@ def spans(numbers: Iterable[int]) -> str:
     >>> spans([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
-    runs: list[list[int]] = []
-    for one in sorted(numbers):
-        if runs and one == runs[-1][1] + 1:
-            runs[-1][1] = one
-        else:
-            runs.append([one, one])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(numbers))
+
+
+def numbered(what: str, numbers: Iterable[int]) -> str:
+    """Several things of a kind by their numbers.
+
+    >>> numbered("GPU", [2]), numbered("GPU", [0, 1, 2, 5])
+    ('GPU 2', 'GPUs 0-2,5')
+    """
+    every = sorted(numbers)
+    return f"{what}{'s' * (len(every) > 1)} {spans(every)}"
 
 
 def members(text: str) -> list[int]:

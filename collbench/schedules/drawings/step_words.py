@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from collbench.core.collectives import collective
+from collbench.core.text import listed, runs
 from collbench.schedules.playback import CellKey, Flight, Playback, StepEvent
 from collbench.schedules.verify.proof import Value
 
@@ -19,21 +20,6 @@ def members(mask: int) -> list[int]:
     return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
 
 
-def runs(numbers: Iterable[int]) -> list[list[int]]:
-    """Numbers that follow each other.
-
-    >>> runs([3, 0, 1])
-    [[0, 1], [3]]
-    """
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and found[-1][-1] == number - 1:
-            found[-1].append(number)
-        else:
-            found.append([number])
-    return found
-
-
 def ranges(numbers: Iterable[int], joint: str = ", ") -> str:
     """Numbers in short.
 
@@ -44,15 +30,6 @@ def ranges(numbers: Iterable[int], joint: str = ", ") -> str:
         f"{run[0]}-{run[-1]}" if len(run) > 2 else joint.join(map(str, run))
         for run in runs(numbers)
     )
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -7,6 +7,7 @@ style says so.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from collbench.core.text import runs
 from collbench.core.web.colors import FAMILIES, HEAT, ON_HEAT, ON_MUCH_HEAT, OTHER, Color
 from collbench.core.web.svg import (
     FAINT,
@@ -22,7 +23,7 @@ from collbench.core.web.svg import (
     text_at,
     width_of,
 )
-from collbench.schedules.drawings.step_words import StepWords, members, ranges, runs
+from collbench.schedules.drawings.step_words import StepWords, members, ranges
 from collbench.schedules.playback import CellKey, CellState, Flight, Playback
 
 EMPTY, FULL, MOST = 0, 6, 7  # places in HEAT

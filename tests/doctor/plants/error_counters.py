@@ -21,6 +21,11 @@ def with_interface_errors(recording: Recording, count: int) -> Recording:
     return replace(recording, nics=(*recording.nics[:-1], last))
 
 
+def with_memory_errors(recording: Recording, count: int) -> Recording:
+    """The third GPU has two wrong bits in a word."""
+    return with_gpu(recording, 2, counters={"ecc_dbe_vol_total": count})
+
+
 PLANTS = [
     Plant(
         "NVLink sends again",
@@ -41,6 +46,12 @@ PLANTS = [
             ),
         ),
     ).finds("GPU 4", "rose under our load: pcie_replay_counter from 3 to 90"),
+    Plant(
+        "memory that no code corrects",
+        under_load(
+            with_memory_errors(machine("pcie_box"), 0), after=lambda one: with_memory_errors(one, 1)
+        ),
+    ).finds("GPU 2", "ecc_dbe_vol_total from 0 to 1", "fault"),
     Plant(
         "lost packets",
         under_load(
