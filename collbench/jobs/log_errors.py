@@ -46,7 +46,7 @@ XID = re.compile(
 _CUDA = re.compile(
     r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
     r"|CUresult|\bcuda[A-Z]\w+ returned)"
-    r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
+    r"[ :=(]{0,4}(?P<number>0x[0-9a-f]{1,3}|\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
     r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
 )
@@ -169,7 +169,11 @@ def _of_cuda(text: str) -> KnownError | None:
     """
     for found in _CUDA.finditer(text):
         name = (found["call"] or found["driver"] or "").replace("_", "").lower()
-        number = int(found["number"]) if found["number"] else _cuda_numbers().get(name)
+        number = (
+            int(found["number"], 16 if "x" in found["number"] else 10)
+            if found["number"]
+            else _cuda_numbers().get(name)
+        )
         known = numbered("cuda").get(number) if number else None
         if known is not None:
             why = f"CUDA error {number} ({known.name}): {known.why}"

@@ -9,13 +9,21 @@ import re
 
 from collbench.core import catalog
 
-# numbers that are said to be of the system, or are below 0, as the kernel returns them
+# numbers that are said to be of the system, or are below 0, as the kernel returns them; -1 says
+# no more than that it failed
 _NUMBER = re.compile(
-    r"(?:\berrno\b\W{0,4}|\bErrno |\b(?:error|err|ret|rc|returned|status|failed)\b[^\w-]{0,4}-)"
+    r"(?:\berrno\b\W{0,4}|\bErrno |"
+    r"\b(?:error|err|ret|rc|returned|status|failed)\b[^\w-]{0,4}-(?!1\b))"
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
 _RAISED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Failure|Timeout)\b")
+# a program that puts its name before what it says, or before the level
+_OWN_NAME = re.compile(
+    r"(?:\A|[\s\]>)])(?!(?i:fatal|internal|runtime|system|the|an?|an?other|python|unknown)\b)"
+    r"(?P<name>[A-Za-z][\w.+-]{1,30})(?:\[\d+\])?(?:: +(?:(?:fatal|internal) )?(?:error|fatal)\b"
+    r"| +(?:ERROR|FATAL)\b)"
+)
 _SOURCE = re.compile(r"[\w./-]+\.(?:py|cc?|cpp|cu|go|rs|h|hpp|jl|java)[:(]\d+")
 
 
@@ -41,6 +49,8 @@ def said(text: str) -> str:
     'of libibverbs, which drives the adapter (ibv_post_send): Invalid argument (EINVAL)'
     >>> said("engine.py:12 KVError: it might be dead"), said("all is lost")
     ('of the program (KVError, engine.py:12)', '')
+    >>> said("tool.c:231 FOO  ERROR no room"), said("bar: error: no room")
+    ('of FOO (tool.c:231)', 'of bar')
     """
     error = system_error(text)
     found = ((name, pattern.search(text)) for name, pattern in _speakers())
@@ -50,7 +60,11 @@ def said(text: str) -> str:
             who, parts = name, [match[0].strip(" :()[]")]
             break
     else:
-        parts = [one[0] for one in (_RAISED.search(text), _SOURCE.search(text)) if one]
+        own = _OWN_NAME.search(text)
+        who = own["name"] if own else ""
+        parts = [
+            one[0].rpartition("/")[2] for one in (_RAISED.search(text), _SOURCE.search(text)) if one
+        ]
     if not who and not parts and not error:
         return ""
     of = f" ({', '.join(parts)})" if parts and parts[0] not in who else ""

@@ -24,6 +24,8 @@ _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
 _MOST_TEXT = 1500  # characters kept of a line
 _MOST_CONTINUED = 8  # lines
+_RULE = "-" * 60  # around what Open MPI and PRRTE say
+_MOST_IN_BLOCK, _WIDEST_IN_BLOCK = 40, 120  # lines and characters
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
@@ -53,20 +55,21 @@ _OF_NCCL = re.compile(
     r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
-    r"\bcuda[A-Z]\w+ returned \d|"
+    r"\bcuda[A-Z]\w+ returned \(?\d|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
     r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
     r"unhandled \w+ error|NCCL operation"
 )
 # names that only stand in errors
 _NAMED = re.compile(
-    r"cuda[A-Z]\w+ returned [1-9]|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
+    r"cuda[A-Z]\w+ returned (?:[1-9]|\(0x)|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
     r"CUDA_ERROR_(?!NOT_READY)|undefined symbol"
 )
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+_OF_TRACE = re.compile(r"Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
 _REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
 # of an error in a file that names none in stronger words
@@ -94,6 +97,8 @@ class OtherLines:
         # lines that may be a source behind its place in a trace, and the rest of what was known
         self._source = self._rest = 0
         self._weak: list[tuple[str, LogPlace]] = []  # lines that may name an error
+        self._frame = ""  # the last call of a trace whose error is to come
+        self._block: list[tuple[str, LogPlace]] | None = None  # a message of Open MPI between rules
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -102,11 +107,13 @@ class OtherLines:
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
             return True
-        if self._open is not None:
+        if self._open is not None or self._block is not None:
             return True
         shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
         if shape in self._quiet:
             return False
+        if shape.startswith(_RULE.encode()):
+            return True
         self._shape = shape
         is_rare = len(self._quiet) < _MOST_SHAPES
         small = raw[:_MOST_LOOKED_AT].lower() if is_rare else ""
@@ -124,9 +131,25 @@ class OtherLines:
             self._quiet.add(self._shape)
 
     def take(self, line: str, place: LogPlace) -> None:
-        """Read a line."""
+        """Read a line, or a block of lines when it is over."""
+        is_rule = line.startswith(_RULE)
+        if self._block is None and not is_rule:
+            self._take(line, place)
+            return
+        block, self._block = self._block or [], None
+        if is_rule and not block:
+            self._block = []
+        elif is_rule:
+            self._take(" ".join(text.strip() for text, _ in block), block[0][1])
+        elif len(block) < _MOST_IN_BLOCK and len(line) <= _WIDEST_IN_BLOCK:
+            self._block = [*block, (line, place)]
+        else:
+            for text, at in [*block, (line, place)]:
+                self._take(text, at)
+
+    def _take(self, line: str, place: LogPlace) -> None:
         report = self._report
-        if self._continues(line):
+        if self._continues(line, place):
             return
         if report.ras.is_awake(line) and report.ras.take(line, place):
             return
@@ -173,18 +196,37 @@ class OtherLines:
 
     def end(self, *, is_empty: bool) -> None:
         """The end of a file. is_empty: nothing in it was of use, so that weaker words count."""
+        block, self._block = self._block or [], None
+        for line, place in block:
+            self._take(line, place)
+        if self._open is not None and self._open[1]:
+            text, seen = self._report.unread_errors[self._open[0]]
+            cut = f"{text} ... {self._frame} [the text ends before its error]"
+            self._report.unread_errors[self._open[0]] = cut, seen
+        self._open = None
         for line, place in self._weak:
             if is_empty:
                 self.keep_unread(line, place)
         self._weak.clear()
 
-    def _continues(self, line: str) -> bool:
+    def _continues(self, line: str, place: LogPlace) -> bool:
         """Whether a line is of the list or the text that an error's last line announced."""
         if self._open is None:
             return False
         (key, left), self._open = self._open, None
         is_rest = left or _WRAPPED.match(line)
-        if not is_rest or not line.strip() or names_error(line) or _reader_of(line) is not None:
+        is_frame = place.line == self._source or _FRAME.search(line) or _OF_TRACE.search(line)
+        if left and (is_frame or not line.strip()):
+            self._open = (key, left)
+            if place.line == self._source and "(*args" not in line:
+                self._frame = line.strip()
+            return False
+        if not is_rest or not line.strip():
+            return False
+        is_known = _reader_of(line) is not None
+        if is_known or names_error(line):
+            if left == _MOST_CONTINUED:  # it only announced this one
+                del self._report.unread_errors[key]
             return False
         text, seen = self._report.unread_errors[key]
         self._report.unread_errors[key] = f"{text} {line.strip()}"[:_MOST_TEXT], seen

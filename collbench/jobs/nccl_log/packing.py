@@ -4,6 +4,7 @@ them at the width of a terminal or a mail. Both are told by the beginning of a f
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -106,9 +107,12 @@ def _how_broken(lines: list[str]) -> _Broken | None:
     is_at_words = 4 * ends[False] < 3 * ends[True]
     whole = [after for line, after in pairs if not _is_full(line, after, width, is_at_words)]
     broken = _Broken(width, is_at_words, frozenset(map(_start, [lines[0], *whole])))
-    rests = sum(broken.has_rest(*pair) for pair in pairs)
-    is_many = rests >= _FEWEST_BROKEN and rests * 8 > len(lines)
-    return broken if is_many and rests * 4 >= 3 * ends[is_at_words] else None
+    rests = Counter(_start(after) for line, after in pairs if broken.has_rest(line, after))
+    number = rests.total()
+    is_many = number >= _FEWEST_BROKEN and number * 8 > len(lines)
+    # rows of a table begin alike
+    is_text = is_many and number * 4 >= 3 * ends[is_at_words] and max(rests.values()) * 2 <= number
+    return broken if is_text else None
 
 
 def _is_full(line: str, after: str, width: int, is_at_words: bool) -> bool:
