@@ -3,7 +3,6 @@ tools say, what NCCL says at level INFO, and what nobody understood.
 """
 
 import re
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,11 +18,6 @@ from collbench.jobs.said import said, system_error
 
 _MOST_SHOWN = 300  # characters of a line
 _CAME = re.compile(r"world_size=(?P<world>\d{1,6}), worker_count=(?P<count>\d{1,6})")
-_SIGNALLED = re.compile(
-    r"(?:exit|return)[ _]?(?:ed with )?(?:code|status)\W{1,4}"
-    r"(?:-(?P<negative>\d{1,2})|(?P<shell>1[345]\d))\b"
-)
-_SIGNALS = {one.value: one.name for one in signal.Signals}
 _TOO_MANY = (
     "processes of another job or of an earlier start use its address or file, or more are started"
     " than the group counts (each task starts one for each GPU)"
@@ -44,9 +38,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _hosts_apart(report)
     yield from _run_together(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    is_told = any(
-        not is_bare(one) or (one.where and "peer" in one.text) for one in report.warnings.values()
-    )
+    is_told = any(not is_bare(one) or "peer" in one.text for one in report.warnings.values())
     if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
@@ -333,15 +325,6 @@ def known_of(warning: LoggedWarning) -> KnownError | None:
     """What a warning means; of a program's own words without a place in NCCL."""
     known = known_error(f"{warning.where} {warning.text}".lstrip(), warning.reader)
     came = _CAME.search(warning.text)
-    if (
-        known is not None
-        and known.name == "rank-exited"
-        and (code := _SIGNALLED.search(warning.text))
-    ):
-        number = int(code["negative"] or code["shell"]) % 128
-        if number in _SIGNALS:
-            why = f"A process was ended by signal {number} ({_SIGNALS[number]})"
-            return replace(known, why=f"{why}: it did not end by itself. What sent it is not said")
     if known is None or not came:
         return known
     world, count = int(came["world"]), int(came["count"])

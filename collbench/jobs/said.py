@@ -18,12 +18,6 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _RAISED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Failure|Timeout)\b")
-# a program that puts its name before what it says, or before the level
-_OWN_NAME = re.compile(
-    r"(?:\A|[\s\]>)])(?!(?i:fatal|internal|runtime|system|the|an?|an?other|python|unknown)\b)"
-    r"(?P<name>[A-Za-z][\w.+-]{1,30})(?:\[\d+\])?(?:: +(?:(?:fatal|internal) )?(?:error|fatal)\b"
-    r"| +(?:ERROR|FATAL)\b)"
-)
 _SOURCE = re.compile(r"[\w./-]+\.(?:py|cc?|cpp|cu|go|rs|h|hpp|jl|java)[:(]\d+")
 
 
@@ -53,18 +47,12 @@ def said(text: str) -> str:
     ('of FOO (tool.c:231)', 'of bar')
     """
     error = system_error(text)
-    found = ((name, pattern.search(text)) for name, pattern in _speakers())
-    who, parts = "", list[str]()
-    for name, match in found:
-        if match:
-            who, parts = name, [match[0].strip(" :()[]")]
-            break
-    else:
-        own = _OWN_NAME.search(text)
-        who = own["name"] if own else ""
-        parts = [
-            one[0].rpartition("/")[2] for one in (_RAISED.search(text), _SOURCE.search(text)) if one
-        ]
+    found = ((name, match) for name, pattern in _speakers() if (match := pattern.search(text)))
+    name, match = next(found, ("", None))
+    who = name.format(*match.groups()) if match else ""
+    parts = [match[0].strip(" :()[]")] if match and who == name else []
+    for other in () if parts else (_RAISED.search(text), _SOURCE.search(text)):
+        parts += [other[0].rpartition("/")[2]] if other else []
     if not who and not parts and not error:
         return ""
     of = f" ({', '.join(parts)})" if parts and parts[0] not in who else ""

@@ -6,21 +6,20 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 from collbench.core.errors import UsageError
 
 # names of the column that has the lines, in what CloudWatch, Datadog, Loki, Splunk and Kibana write
 _COLUMN = re.compile(r"@?(?:log[._ ]?)?(?:message|msg|line|log|text|content|body|event|_raw)", re.I)
-_MOST_COLUMNS = 64
+_HEADING = re.compile(r"(?! )[^,]{1,40}(?:,(?! )[^,]{0,40}){1,63}")
 _SAMPLE = 400  # lines by which it is told whether they are broken
 _NARROWEST, _WIDEST = 60, 200  # columns of terminals and mails
 _FEWEST_BROKEN = 3
 _LONGEST_WORD = 40
 _LONGEST = 4096  # characters of a line that was broken
 _HEAD = re.compile(r".{0,60} NCCL (?:INFO|WARN) ")  # of a whole line, whatever it follows
-_DIGIT = re.compile(r"\d")
 
 
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -30,15 +29,11 @@ def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     [(2, 'a "b", c'), (3, 'd'), (3, 'e')]
     """
     rest = iter(lines)
-    first = next(rest, None)
-    if first is None:
-        return iter(())
-    column = _column_of(first)
-    if column is not None:
+    sample = list(islice(rest, 1))
+    if (column := _column_of("".join(sample))) is not None:
         return _of_column(rest, column)
-    sample = [first]
     try:
-        while len(sample) < _SAMPLE and len(sample[-1]) <= _WIDEST:
+        while 0 < len(sample) < _SAMPLE and len(sample[-1]) <= _WIDEST:
             sample.append(next(rest))
     except StopIteration:
         pass
@@ -56,28 +51,23 @@ def _raised(error: UsageError) -> Iterator[str]:
 
 def _column_of(first: str) -> int | None:
     """Which column has the lines, by a row of headings."""
-    if "," not in first or len(first) > _WIDEST * 5:
+    first = first.strip().lstrip("\ufeff")
+    if not _HEADING.fullmatch(first):
         return None
-    names = [name.strip('"') for name in first.lstrip("\ufeff").rstrip("\r\n").split(",")]
-    found = [place for place, name in enumerate(names) if _COLUMN.fullmatch(name)]
-    is_heading = len(names) <= _MOST_COLUMNS and all(
-        len(name) <= _LONGEST_WORD and name == name.strip() for name in names
-    )
-    return found[-1] if found and is_heading else None
+    names = [name.strip('"') for name in first.split(",")]
+    return max((at for at, name in enumerate(names) if _COLUMN.fullmatch(name)), default=None)
 
 
 def _of_column(rest: Iterator[str], column: int) -> Iterator[tuple[int, str]]:
-    rows = csv.reader(rest)
-    line = 2
+    rows, line = csv.reader(rest), 2
     while True:
         try:
-            row = next(rows, None)
-        except csv.Error:  # a field beyond the reader's limit
-            row = []
-        if row is None:
+            row = next(rows)
+        except StopIteration:
             return
-        text = row[column] if column < len(row) else ",".join(row)
-        for part in text.splitlines():
+        except csv.Error:  # a field beyond the reader's limit
+            continue
+        for part in (row[column] if column < len(row) else ",".join(row)).splitlines():
             yield line, part
         line = rows.line_num + 2
 
@@ -87,56 +77,48 @@ class _Broken(NamedTuple):
 
     width: int
     is_at_words: bool
-    starts: frozenset[str]
+    starts: frozenset[str] = frozenset()
 
     def has_rest(self, line: str, after: str) -> bool:
-        """Whether a line goes on in the one after it."""
-        is_full = _is_full(line, after, self.width, self.is_at_words)
+        """Whether a line goes on in the one after it, which had no place in it."""
+        is_full = len(line) == self.width
+        if self.is_at_words:
+            word = after.split(" ", 1)[0]
+            is_full = 0 < len(word) <= _LONGEST_WORD and len(line) + 1 + len(word) > self.width
         return is_full and _start(after) not in self.starts and not _HEAD.match(after)
 
 
 def _how_broken(lines: list[str]) -> _Broken | None:
     """How lines were broken; None if they were not. Whole lines of one length are followed by
-    others of their kind, and a rest by none.
+    others of their kind, and a rest by none; rows of a table begin alike.
     """
-    width = max(map(len, lines))
+    width, pairs = max(map(len, lines), default=0), list(pairwise(lines))
     if not _NARROWEST <= width <= _WIDEST:
         return None
-    pairs = list(pairwise(lines))
-    ends = {way: sum(_is_full(*pair, width, way) for pair in pairs) for way in (False, True)}
-    is_at_words = 4 * ends[False] < 3 * ends[True]
-    whole = [after for line, after in pairs if not _is_full(line, after, width, is_at_words)]
-    broken = _Broken(width, is_at_words, frozenset(map(_start, [lines[0], *whole])))
+    ways = [_Broken(width, is_at_words) for is_at_words in (False, True)]
+    columns, words = (sum(way.has_rest(*pair) for pair in pairs) for way in ways)
+    way, ends = (ways[1], words) if 4 * columns < 3 * words else (ways[0], columns)
+    whole = [after for line, after in pairs if not way.has_rest(line, after)]
+    broken = way._replace(starts=frozenset(map(_start, [lines[0], *whole])))
     rests = Counter(_start(after) for line, after in pairs if broken.has_rest(line, after))
-    number = rests.total()
+    number, most = rests.total(), max(rests.values(), default=0)
     is_many = number >= _FEWEST_BROKEN and number * 8 > len(lines)
-    # rows of a table begin alike
-    is_text = is_many and number * 4 >= 3 * ends[is_at_words] and max(rests.values()) * 2 <= number
-    return broken if is_text else None
-
-
-def _is_full(line: str, after: str, width: int, is_at_words: bool) -> bool:
-    """Whether what comes after a line had no place in it."""
-    word = after.split(" ", 1)[0]
-    if not is_at_words:
-        return len(line) == width
-    return 0 < len(word) <= _LONGEST_WORD and len(line) + 1 + len(word) > width
+    return broken if is_many and number * 4 >= 3 * ends and most * 2 <= number else None
 
 
 def _start(line: str) -> str:
-    return _DIGIT.sub("0", line[:5])
+    return re.sub(r"\d", "0", line[:5])
 
 
 def _joined(lines: Iterator[tuple[int, str]], broken: _Broken) -> Iterator[tuple[int, str]]:
-    start, whole, last = 0, "", ""
+    start, whole, last = 1, "", ""
     for number, line in lines:
         text = line.rstrip("\r\n")
-        if start and len(whole) < _LONGEST and broken.has_rest(last, text):
+        if broken.has_rest(last, text) and len(whole) < _LONGEST:
             whole += " " * broken.is_at_words + text
         else:
-            if start:
+            if number > 1:
                 yield start, whole
             start, whole = number, text
         last = text
-    if start:
-        yield start, whole
+    yield start, whole
