@@ -78,6 +78,16 @@ def test_numbers_are_those_of_the_file() -> None:
     [
         [f"worker {step}: {'=' * 62} done, waiting\n" for step in range(40)],  # all as wide
         ["".join(f"{step * place:7}" for place in range(12)) + "\n" for step in range(9)],
+        [  # a table of nvidia-smi
+            f"{text:79}\n"
+            for gpu in range(8)
+            for text in (
+                f"|  {gpu}  Frob GPU  On |",
+                "| N/A  48C  P0 |",
+                f"+{'-' * 30}+",
+                f"|{gpu}",
+            )
+        ],
         ["message, and more\n", *("a plain text, with commas\n" for _ in range(9))],
         ["x" * 5000 + "\n", "y\n"],
         [],

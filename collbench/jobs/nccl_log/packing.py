@@ -19,7 +19,8 @@ _NARROWEST, _WIDEST = 60, 200  # columns of terminals and mails
 _FEWEST_BROKEN = 3
 _LONGEST_WORD = 40
 _LONGEST = 4096  # characters of a line that was broken
-_HEAD = re.compile(r".{0,60} NCCL (?:INFO|WARN) ")  # of a whole line, whatever it follows
+# how a row of a table begins, and a line of NCCL, whatever they follow
+_HEAD = re.compile(r"[|+=]|--|.{0,60} NCCL (?:INFO|WARN) ")
 
 
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
