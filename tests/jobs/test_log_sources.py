@@ -309,6 +309,7 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("/job:frob/task:1 tried to connect with a different incarnation.", "task-again", "fault"),
         ("/x/nvshmem/bootstrap/frob_bootstrap.cpp:9: non-zero status: -6 frob failed",
          "nvshmem-bootstrap", "fault"),
+        ("HIP failure: 'invalid argument'", "hip-argument", "fault"),
         ("[n1:7] Read -1, expected 4096, errno = 14", "device-pointer", "fault"),
         (" 5 0x00000000000149 __memcpy_frob_back()  :0", "crashed-copying", "fault"),
         ("NVRM: nvAssertFrob: Assertion failed: frob != NULL @ frob.c:1",

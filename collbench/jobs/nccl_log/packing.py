@@ -16,8 +16,7 @@ _COLUMN = re.compile(r"@?(?:log[._ ]?)?(?:message|msg|line|log|text|content|body
 _HEADING = re.compile(r"(?! )[^,]{1,40}(?:,(?! )[^,]{0,40}){1,63}")
 _SAMPLE = 400  # lines by which it is told whether they are broken
 _NARROWEST, _WIDEST = 60, 200  # columns of terminals and mails
-_FEWEST_BROKEN = 3
-_LONGEST_WORD = 40
+_FEWEST_BROKEN, _LONGEST_WORD = 3, 40
 _LONGEST = 4096  # characters of a line that was broken
 # how a row of a table begins, and a line of NCCL, whatever they follow
 _HEAD = re.compile(r"[|+=]|--|.{0,60} NCCL (?:INFO|WARN) ")
