@@ -59,7 +59,7 @@ NAMES_ERROR = re.compile(
 )
 _ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
-_MILD = re.compile(r"\bwarn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
+_MILD = re.compile(r"\b\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
@@ -195,7 +195,7 @@ def _causes(reader: Reader) -> tuple[tuple[frozenset[str], re.Pattern[str], Know
     return tuple(
         (literals(line), re.compile(line, re.I), error)
         for place, one in enumerate(causes)
-        for error in (_error(one, place),)
+        for error in (error_of(one, place),)
         for line in one["lines"]
     )
 
@@ -207,7 +207,8 @@ def words_of(reader: Reader) -> tuple[str, ...]:
     return tuple(one for one in every if not any(other in one for other in every - {one}))
 
 
-def _error(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
+def error_of(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
+    """The kind of warning of a table."""
     source = f" ({table['source']})" if "source" in table else ""
     return KnownError(
         name=table["name"],
@@ -229,8 +230,8 @@ def numbered(kind: NumberKind) -> Mapping[int, KnownError]:
     catalogue = catalog.load("causes", "catalog")
     kinds = catalogue["kinds"]
     rows = {
-        int(number): _error({"name": name, **kinds[of]})
+        int(number): error_of({"name": name, **kinds[of]})
         for number, (name, of, *_) in catalogue.get(kind, {}).items()
     }
     tables = catalog.load("causes", "numbers").get(kind, {})
-    return rows | {int(number): _error(table) for number, table in tables.items()}
+    return rows | {int(number): error_of(table) for number, table in tables.items()}

@@ -14,6 +14,7 @@ from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, merged
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
 from collbench.jobs.other_findings import is_bare, known_of, other_findings, unread_error
+from collbench.jobs.said import system_error
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
 from collbench.machine.settings.values import version_of
@@ -102,7 +103,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
 
     for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]
-        first = warnings[0]
+        # the text that has the system's words says most
+        first = next((one for one in warnings if system_error(one.text)), warnings[0])
         together = merged([one.seen for one in warnings])
         more = f" (and {counted(len(warnings) - 1, 'other text')})" if len(warnings) > 1 else ""
         seen = f"{places(together)}: {shown(first.text, _MOST_SHOWN)}{more}"

@@ -38,7 +38,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _hosts_apart(report)
     yield from _run_together(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    is_told = any(not is_bare(warning) for warning in report.warnings.values())
+    is_told = any(not is_bare(one) or "peer" in one.text for one in report.warnings.values())
     if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
@@ -388,7 +388,7 @@ def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
         "; ".join(texts) + more,
         (f"These are words {who}. " if who else "")
         + "No table here has this error: what else stands here may be its consequence."
-        + (f" By its words, {hint.why}." if hint else ""),
+        + (f" By its words, perhaps {hint.why}." if hint else ""),
         "read it; the first one most often matters" + (f": {hint.change}" if hint else ""),
         "fault" if leads and not is_known else "remark",
     )

@@ -9,9 +9,11 @@ import re
 
 from collbench.core import catalog
 
-# numbers that are said to be of the system, or are below 0, as the kernel returns them
+# numbers that are said to be of the system, or are below 0, as the kernel returns them; -1 says
+# no more than that it failed
 _NUMBER = re.compile(
-    r"(?:\berrno\b\W{0,4}|\bErrno |\b(?:error|err|ret|rc|returned|status|failed)\b[^\w-]{0,4}-)"
+    r"(?:\berrno\b\W{0,4}|\bErrno |"
+    r"\b(?:error|err|ret|rc|returned|status|failed)\b[^\w-]{0,4}-(?!1\b))"
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
@@ -41,16 +43,16 @@ def said(text: str) -> str:
     'of libibverbs, which drives the adapter (ibv_post_send): Invalid argument (EINVAL)'
     >>> said("engine.py:12 KVError: it might be dead"), said("all is lost")
     ('of the program (KVError, engine.py:12)', '')
+    >>> said("tool.c:231 FOO  ERROR no room"), said("bar: error: no room")
+    ('of FOO (tool.c:231)', 'of bar')
     """
     error = system_error(text)
-    found = ((name, pattern.search(text)) for name, pattern in _speakers())
-    who, parts = "", list[str]()
-    for name, match in found:
-        if match:
-            who, parts = name, [match[0].strip(" :()[]")]
-            break
-    else:
-        parts = [one[0] for one in (_RAISED.search(text), _SOURCE.search(text)) if one]
+    found = ((name, match) for name, pattern in _speakers() if (match := pattern.search(text)))
+    name, match = next(found, ("", None))
+    who = name.format(*match.groups()) if match else ""
+    parts = [match[0].strip(" :()[]")] if match and who == name else []
+    for other in () if parts else (_RAISED.search(text), _SOURCE.search(text)):
+        parts += [other[0].rpartition("/")[2]] if other else []
     if not who and not parts and not error:
         return ""
     of = f" ({', '.join(parts)})" if parts and parts[0] not in who else ""

@@ -297,6 +297,25 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("gcs.h:1: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.", "ray-head",
          "fault"),
         ("DataLoader worker (pid(s) 7) exited unexpectedly", "data-loader", "fault"),
+        ("[d1:7:0] cuda_ipc_cache.c:9 Fatal: failed to open ipc mem handle. addr:0x1 len:8",
+         "ipc-handle", "fault"),
+        ("worker frob pid 77 died, exit code: -15.", "signalled", "fault"),
+        ("misc/socket.cc:4 NCCL WARN frobAccept: wrong magic 20544547 != 7a",
+         "foreign-connection", "fault"),
+        (HEAD + "x.cc:7 NCCL WARN socketPoll poll() returned 1, no POLLOUT events", "connect",
+         "fault"),
+        ("[5.0] [n1:7 :0] frob.c:5 UCX  WARN  transport 'frob' is not available",
+         "ucx-other-transport", "risk"),
+        ("/job:frob/task:1 tried to connect with a different incarnation.", "task-again", "fault"),
+        ("/x/nvshmem/bootstrap/frob_bootstrap.cpp:9: non-zero status: -6 frob failed",
+         "nvshmem-bootstrap", "fault"),
+        ("HIP failure: 'invalid argument'", "hip-argument", "fault"),
+        ("[n1:7] Read -1, expected 4096, errno = 14", "device-pointer", "fault"),
+        (" 5 0x00000000000149 __memcpy_frob_back()  :0", "crashed-copying", "fault"),
+        ("NVRM: nvAssertFrob: Assertion failed: frob != NULL @ frob.c:1",
+         "driver-assertion", "risk"),
+        ("RuntimeError: CUDA error: operation failed due to a previous error during capture",
+         "stream-capture", "fault"),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
@@ -307,6 +326,35 @@ def test_an_unknown_error_says_whose_words_it_is_in() -> None:
     (one,) = findings_of("E x.cc:7 tcp_transport Session failed. Error: Bad address")
     assert one.check == "unread-error" and one.severity == "remark"
     assert "of Mooncake" in one.why and "EFAULT" in one.why and "GPU memory" in one.why
+
+
+def test_an_error_that_was_only_announced_is_the_next_line() -> None:
+    trace = '  File "/frob.py", line 7, in call\n    frob()\n         ^^^^^^\n'
+    head = f"-- Process 0 terminated with the following error:\n{trace}"
+    (one,) = findings_of(f"{head}RuntimeError: no frob is there")
+    assert one.check == "raised" and "no frob" in one.seen
+    (one,) = findings_of(head)
+    assert "error: [the text ends there]" in one.seen
+
+
+def test_a_message_between_rules_is_one() -> None:
+    rule = "-" * 74
+    text = f"{rule}\nIt looks like MPI_INIT failed for\nsome reason:\n\n  the frob failed\n{rule}"
+    (one,) = findings_of(text)
+    assert one.check == "mpi-start" and one.seen.endswith("reason: the frob failed")
+    assert "x.log line 2" in one.seen
+    assert len(findings_of(f"{rule}\nfrob failed\nCUDA error 700\n")) > 1  # it never ended
+
+
+def test_of_several_lines_the_one_with_the_system_s_words_is_shown() -> None:
+    lines = ["couldn't start", "failed to execute: /frob: No such file or directory", "failed"]
+    (one,) = findings_of("\n".join(f"error: pyxis: container: {line}" for line in lines))
+    assert one.check == "pyxis" and "/frob: No such file" in one.seen
+
+
+def test_a_watchdog_s_line_that_was_cut_names_no_other_operation() -> None:
+    text = f"{watchdog(1, 4)}\n{watchdog(2, 4).partition('REDUCE')[0]}"
+    assert "mismatched-collective" not in severities(text)
 
 
 def test_what_a_terminal_broke_is_one_error() -> None:

@@ -2,8 +2,10 @@
 error and is known to nobody is kept, so that no log that has such a line passes for a good one.
 """
 
+import functools
 import re
 
+from collbench.core import catalog
 from collbench.jobs.log_errors import (
     IB_COMPLETION,
     NAMES_ERROR,
@@ -24,6 +26,8 @@ _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
 _MOST_TEXT = 1500  # characters kept of a line
 _MOST_CONTINUED = 8  # lines
+_RULE = "-" * 74  # around what Open MPI and PRRTE say
+_MOST_IN_BLOCK = 40  # lines
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
@@ -44,20 +48,6 @@ _WORDS = (
     "Unknown sym", "currently down", 'File "',
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
-# NCCL's own words in lines whose header is lost
-_OF_NCCL = re.compile(
-    r"nccl[A-Z]\w+ failed|NCCL failure|NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|"
-    r"Duplicate GPU|Got completion|NVLS|"
-    r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
-    r"Failed to (?:CUDA|HIP) |GDRCOPY|\bgdr_\w+|Cuda failure|Mismatched NCCL|Socket recv failed|"
-    r"Too many open files|ddress already in use|"
-    # of CUDA
-    r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
-    r"\bcuda[A-Z]\w+ returned \d|"
-    r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
-    r"mapping of buffer object|HIP error|hipError\w+|[Ff]ailed:? status \d|"
-    r"unhandled \w+ error|NCCL operation"
-)
 # names that only stand in errors
 _NAMED = re.compile(
     r"cuda[A-Z]\w+ returned [1-9]|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
@@ -67,8 +57,8 @@ _NAMED = re.compile(
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+_OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
-_REST = re.compile(r"[a-z][a-z ',-]{8,}(?:[.]|\Z)")  # of a sentence
 # of an error in a file that names none in stronger words
 _WEAK = re.compile(
     r"\A(?!.*(?:ignor|optional|retry)).*\b(?:invalid|mismatch|reject|missing|unexpected|no such|"
@@ -91,9 +81,9 @@ class OtherLines:
         self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
         self._open: tuple[str, int] | None = None  # an error that ends in a colon, and lines left
-        # lines that may be a source behind its place in a trace, and the rest of what was known
-        self._source = self._rest = 0
+        self._source = 0  # the line that may be a source behind its place in a trace
         self._weak: list[tuple[str, LogPlace]] = []  # lines that may name an error
+        self._block: list[tuple[str, LogPlace]] | None = None  # a message of Open MPI between rules
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
 
@@ -102,11 +92,13 @@ class OtherLines:
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
             return True
-        if self._open is not None:
+        if self._open is not None or self._block is not None:
             return True
         shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
         if shape in self._quiet:
             return False
+        if raw.startswith(_RULE):
+            return True
         self._shape = shape
         is_rare = len(self._quiet) < _MOST_SHAPES
         small = raw[:_MOST_LOOKED_AT].lower() if is_rare else ""
@@ -124,23 +116,40 @@ class OtherLines:
             self._quiet.add(self._shape)
 
     def take(self, line: str, place: LogPlace) -> None:
-        """Read a line."""
+        """Read a line, or at its end a block of them, which is one message."""
+        is_rule, block = line.rstrip() == _RULE, self._block
+        if not block and is_rule:
+            self._block = []
+        elif block is None:
+            self._take(line, place)
+        else:
+            block.append((line, place))
+            if is_rule:
+                self._block = [(" ".join(text.strip() for text, _ in block[:-1]), block[0][1])]
+            if is_rule or len(block) > _MOST_IN_BLOCK:
+                self._end_block()
+
+    def _end_block(self) -> None:
+        block, self._block = self._block or [], None
+        for line, place in block:
+            self._take(line, place)
+
+    def _take(self, line: str, place: LogPlace) -> None:
         report = self._report
-        if self._continues(line):
+        if self._continues(line, place):
             return
         if report.ras.is_awake(line) and report.ras.take(line, place):
             return
         is_known = report.torch.is_awake(line) and report.torch.take(line, place)
         is_known |= self.state.is_awake(line) and self.state.take(line, place)
         if "Xid" in line and (xid := XID.search(line)):
-            seen = report.xids.setdefault(int(xid["code"]), Seen())
-            seen.add(place, bus := xid["bus"] or xid["device"] or "a GPU")
-            if cause := _CAUSED_BY.search(line):
-                report.xids.setdefault(int(cause["code"]), Seen()).add(place, bus)
-                report.xid_texts.setdefault(int(cause["code"]), line[xid.start() :][:200])
-            known = report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
-            if "onfatal" in known and "onfatal" not in line:
-                report.xid_texts[int(xid["code"])] = line[xid.start() :][:200]
+            text, cause = line[xid.start() :][:200], _CAUSED_BY.search(line)
+            for code in [int(one["code"]) for one in (xid, cause) if one]:
+                report.xids.setdefault(code, Seen()).add(
+                    place, xid["bus"] or xid["device"] or "a GPU"
+                )
+                if "onfatal" in report.xid_texts.setdefault(code, text):
+                    report.xid_texts[code] = text
             return
         if "GPU Direct" in line and (off := _GDR_OFF.search(line)):
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
@@ -149,9 +158,7 @@ class OtherLines:
         if _FRAME.search(line):
             self._source = place.line + 1
             return
-        is_rest = place.line == self._rest and _REST.match(line) is not None
-        if self._is_program_error(line, place) or is_known or is_rest:
-            self._rest = place.line + 1
+        if self._is_program_error(line, place) or is_known:
             return
         if place.line == self._source:
             return
@@ -173,22 +180,34 @@ class OtherLines:
 
     def end(self, *, is_empty: bool) -> None:
         """The end of a file. is_empty: nothing in it was of use, so that weaker words count."""
+        self._end_block()
+        if self._open is not None and self._open[1] == _MOST_CONTINUED:
+            text, seen = self._report.unread_errors[self._open[0]]
+            self._report.unread_errors[self._open[0]] = f"{text} [the text ends there]", seen
+        self._open = None
         for line, place in self._weak:
             if is_empty:
                 self.keep_unread(line, place)
         self._weak.clear()
 
-    def _continues(self, line: str) -> bool:
+    def _continues(self, line: str, place: LogPlace) -> bool:
         """Whether a line is of the list or the text that an error's last line announced."""
         if self._open is None:
             return False
         (key, left), self._open = self._open, None
-        is_rest = left or _WRAPPED.match(line)
-        if not is_rest or not line.strip() or names_error(line) or _reader_of(line) is not None:
+        is_trace = place.line == self._source or _OF_TRACE.search(line)
+        if left and (is_trace or not line.strip()):
+            self._open = (key, left)
+            return False
+        if not left and not _WRAPPED.match(line):
+            return False
+        if names_error(line) or _reader_of(line) is not None:
+            if left == _MOST_CONTINUED:  # it only announced this one
+                del self._report.unread_errors[key]
             return False
         text, seen = self._report.unread_errors[key]
         self._report.unread_errors[key] = f"{text} {line.strip()}"[:_MOST_TEXT], seen
-        self._open = (key, left - 1) if left else None
+        self._open = (key, left - 1) if left > 1 else None
         return True
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
@@ -217,13 +236,19 @@ class OtherLines:
                 self._open = (key, _MOST_CONTINUED if line.rstrip().endswith(":") else 0)
 
 
+@functools.cache
+def _of_nccl() -> re.Pattern[str]:
+    """NCCL's and CUDA's own words, in lines whose header is lost."""
+    return re.compile("|".join(catalog.load("causes", "nccl")["marks"]))
+
+
 def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
     line = without_harmless(line)
     is_named = NAMES_ERROR.search(line) or _NAMED.search(line)
-    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and is_named)
+    is_told = _WARNED.search(line) or (_of_nccl().search(line) and is_named)
     is_known = IB_COMPLETION.search(line) or known_error(line) is not None
     return "nccl" if is_told and is_known else None
 

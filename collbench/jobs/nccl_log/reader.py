@@ -26,6 +26,7 @@ from collbench.jobs.nccl_log.model import (
     Signature,
 )
 from collbench.jobs.nccl_log.others import OtherLines, is_info_error
+from collbench.jobs.nccl_log.packing import numbered
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
 _INFO = " NCCL INFO "
@@ -106,7 +107,7 @@ class LogReader:
         before = counters.lines
         self._line = 0
         try:
-            self._take(enumerate(lines, 1))
+            self._take(numbered(lines))
         finally:  # of a damaged archive what comes before is kept
             counters.lines = before + self._line
         self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)

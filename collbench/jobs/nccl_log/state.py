@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.core import catalog
-from collbench.jobs.log_errors import KnownError
+from collbench.jobs.log_errors import KnownError, error_of
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen
 
@@ -188,10 +188,4 @@ def known_state(name: str) -> KnownError:
     >>> known_state("gpu-fabric").severity
     'fault'
     """
-    table = _states()[name]
-    return KnownError(
-        name=name,
-        why=" ".join(table["why"].split()),
-        change=" ".join(table["change"].split()),
-        severity=table.get("severity", "fault"),
-    )
+    return error_of({"name": name, **_states()[name]})

@@ -18,7 +18,8 @@ _GROUP = (
 _RANK = re.compile(rf"\[(?:{_GROUP}[^\]]{{0,99}}? )?Rank (?P<rank>\d{{1,9}})\]")
 _GLOBAL = re.compile(r"\[rank(?P<rank>\d{1,9})\]:")
 _WORK = re.compile(
-    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
+    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?=[,)])"  # else it is cut off
+    r"(?:, NumelIn=(?P<numel>\d{1,18})(?=[,)]))?"
 )
 _AT = re.compile(
     r"(?:Timeout at NCCL work|work sequence id|watchdog at work): (?P<number>\d{1,18})"
