@@ -40,7 +40,7 @@ def test_the_best_of_each_size_with_what_limits_it(
 
 def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.json"
-    options = ("--hosts", "2", "--sizes", "1K:64K", "--all", "--set", "nic=half")
+    options = ("--hosts", "2", "--sizes", "1K:64K:x8", "--all", "--set", "nic=half")
     assert run([*SMALL, *options, "--csv", "-", "--json", str(file)]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["algo"] for row in rows} == {"direct", "duplex"}
@@ -55,7 +55,8 @@ def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     ("options", "message"),
     [
         (("--sizes", "1G:8"), "no size"),
-        (("--sizes", "8:1G:x1"), "no range"),
+        (("--sizes", "8:1G:x1"), "no sizes"),
+        (("--sizes", "8:1G:8"), "no range"),
         (("--hosts", "0"), "not a number of hosts"),
         (("--set", "nvlnk=half"), "nvlink"),
         (("--json", "-", "--csv", "-"), "--csv writes there"),

@@ -203,7 +203,7 @@ def test_wrong_data_is_out_and_is_told(
 ) -> None:
     """The results of all messages without flags are spoilt, today's choice too: nothing is kept."""
     monkeypatch.setattr(interpreter, "arithmetic", element)
-    code, out, err = invoke(capfd, *TUNE, "--sizes", "64", "--budget", "3s")
+    code, out, err = invoke(capfd, *TUNE, "--sizes", "64", "--budget", "9s")
     assert code == 1, err
     assert "wrong: broadcast 64: direct simple: wrong: rank" in out
     assert "broadcast 64 cannot be tuned" in err
