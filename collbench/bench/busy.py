@@ -33,10 +33,13 @@ class BusyRemark:
             rows = f"{len(taken)} of {counted(len(records), 'row')} (busy:N)"
             self._say(f"Other processes disturbed {rows}, by up to {_cores(max(taken))}", own)
 
-    def of_all(self, ranks: int) -> None:
-        """Say it if others left fewer cores than ranks of this host, from then until now."""
+    def of_all(self, ranks: int) -> bool:
+        """Say it if others left fewer cores than ranks of this host, from then until now; returns
+        whether they did.
+        """
         if text := self.text_of_all(ranks):
             self._remark(text)
+        return bool(text)
 
     def text_of_all(self, ranks: int) -> str:
         """That others left fewer cores than ranks of this host, or an empty text."""

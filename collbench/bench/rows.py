@@ -80,12 +80,12 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
 def with_floor(row: Record, floor_s: float, accusing_s: float, untimed: Record) -> Record:
     """The row of right launches with the least time that they can take, 0: not known. Where all
     that its repeats leave is below what accuses, it is as the untimed row, and impossible. One
-    that is possible and took less shows that the floor is no more than that.
+    that is possible and took less, in any repeat, shows that the floor is no more than that.
     """
     if not floor_s or row.time_us is None or row.time_high_us is None:
         return row
     is_possible = row.time_high_us * IMPOSSIBLE >= to_us(accusing_s)
-    floor_us = min(to_us(floor_s), row.time_us) if is_possible else to_us(floor_s)
+    floor_us = min(to_us(floor_s), *row.repeat_times_us) if is_possible else to_us(floor_s)
     known = row if is_possible else replace(untimed, repeats=row.repeats, iters=row.iters)
     known = replace(known, floor_us=floor_us, of_floor=100 * floor_us / row.time_us)
     if is_possible:

@@ -18,6 +18,7 @@ from collbench.bench.overlap import (
 )
 from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.tables.overlap import advice, heading, line
+from collbench.compare.tables.summary import devices_of
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.group import Group
@@ -107,11 +108,19 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | N
     finally:
         if writer is not None:
             writer.close()
-        busy.of_all(request.ranks)
-        if lines := advice(rows, width(out)):
+        is_busy = busy.of_all(request.ranks)
+        if is_busy:
+            say("\nCannot tell what it costs: other processes had the cores.", file=out)
+        elif lines := advice(rows, width(out)):
             say("\n" + "\n".join(lines), file=out)
     if file is not None:
-        write_document(result_json([asdict(row) for row in rows]), file, "--json")
+        write_document(
+            result_json(
+                [asdict(row) for row in rows], machine=devices_of([row.record for row in rows])
+            ),
+            file,
+            "--json",
+        )
     return _exit_code(rows)
 
 

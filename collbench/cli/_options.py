@@ -327,7 +327,8 @@ def _out_of_range(
     allowed = f"{what} from {limits.min:g}" + (
         f" to {limits.max:.10g}" if limits.max is not None else " on"
     )
-    return _bad(param, f"'{value}' is not {allowed}", f"for example {limits.min:g}")
+    example = limits.min or (10 if limits.max is None or limits.max >= 10 else limits.max)
+    return _bad(param, f"'{value}' is not {allowed}", f"for example {example:g}")
 
 
 def _whole(text: str, least: int, most: int, what: str, hint: str) -> int:

@@ -138,14 +138,14 @@ def command(context: click.Context, /, **_: object) -> None:
     explicit = explicit_options(context)
     refuse(_PREDICT_RULES, explicit, context.params)
     if context.params["machine"] is None and context.params["topo"] is None:
-        if explicit:
+        if explicit - {"json"}:
             raise UsageError(
                 "there is no machine to predict for",
                 "give --machine NAME or --topo FILE; collbench predict alone lists the machines",
             )
         from collbench.planning.predict_machines import list_machines
 
-        list_machines()
+        list_machines(context.params["json"])
         return
     from collbench.planning.run_predict import run_predict
 

@@ -30,7 +30,7 @@ MOST_ROWS = 300_000  # of all files of a comparison, in which a row takes 4 KB o
 _FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > part.csv"
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
-_RUN = re.compile(r"@[0-9][0-9a-fA-FT-]{0,40}")  # the name of a saved run
+_RUN = re.compile(r"@[\w-]{1,41}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice

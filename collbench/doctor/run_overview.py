@@ -17,6 +17,7 @@ from collbench.core.files import result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
 from collbench.core.record import Record
+from collbench.core.rows import is_noise
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
 from collbench.core.units import format_rate, format_size, format_time_us
@@ -152,7 +153,7 @@ def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
 
 def _bound(row: Record) -> str:
     """How near a row is to its nearer bound."""
-    if row.of_max is None:
+    if row.of_max is None or is_noise(row):
         return f"not known at {format_size(row.size_bytes)}"
     bound = "ceiling" if row.of_max == row.percent else "floor"
     return f"{row.of_max:.0f}% of the {bound} at {format_size(row.size_bytes)}"

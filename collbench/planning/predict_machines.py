@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from collbench.core.catalog import names
+from collbench.core.files import result_json, write_document
 from collbench.core.options import Options
 from collbench.core.screen import say, width
 from collbench.core.text import table
@@ -43,14 +44,19 @@ def _read(file: str) -> Topology:
         return discovery.topology_of(discovery.loads(recording.text, file))
 
 
-def list_machines() -> None:
-    """Print the machines of the catalogue, and how to give one."""
-    rows = []
+def list_machines(file: str | None) -> None:
+    """Show the machines of the catalogue, and how to give one. file: their JSON document."""
+    rows: list[list[str]] = []
     for name in names("machines"):
         if has_links(name):
             topology = machine_topology(name)
             hosts, gpus = len(topology.hosts), len(topology.gpus)
             rows.append([name, str(hosts), str(gpus // hosts), topology.name])
+    if file is not None:
+        data = [dict(zip(("machine", "hosts", "gpus", "name"), row, strict=True)) for row in rows]
+        write_document(result_json(data), file, "--json")
+    if file == "-":
+        return
     for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}, width(sys.stdout)):
         say(line)
     for line in ("", *_HOW):

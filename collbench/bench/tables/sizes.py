@@ -86,7 +86,7 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
         BestColumn("time\nus", time_text),
         BestColumn("busbw\nGB/s", busbw_text),
     ]
-    if any(best.of_max is not None for best in every):
+    if any(of_max_text(best) != "-" for best in every):
         columns.append(BestColumn("of\nmax", of_max_text))
     if any(best.runner_up is not None for best in every):
         columns.append(BestColumn("runner-up", second_name, is_number=False, spare=1))

@@ -143,8 +143,9 @@ def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     effects of knobs; what is not known is left out.
     """
     sizes = summary.best[workload]
-    peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
-    least = min(sizes.values(), key=lambda best: best.time_us)
+    known = [best for best in sizes.values() if not is_noise(best.row)] or [*sizes.values()]
+    peak = max(known, key=lambda best: (best.busbw_gbs or 0.0) * best.time_us / _shown_us(best.row))
+    least = min(known, key=lambda best: _shown_us(best.row))
     parts: dict[str, str] = {}
     if peak.busbw_gbs is not None:
         percent = ""
@@ -262,7 +263,7 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     if is_compared:
         lines.append("next: how much longer the runner-up takes (~: the repeats do not tell).")
     lines += ["auto: how much longer the tool's own choice takes."] * has_auto
-    if any(best.of_max is not None for best in every):
+    if any(of_max_text(best) != "-" for best in every):
         has_floor = any(best.row.floor_us is not None for best in every)
         nearer = "the floor or of the ceiling, whichever is nearer"
         lines.append(f"of max: percent of {nearer if has_floor else 'the ceiling'}.")
@@ -387,8 +388,11 @@ def rival_text(best: Best, peer: str) -> str:
 
 def row_time_text(row: Record) -> str:
     """The time of a row; of noise the fastest repeat, than which it is less."""
-    bound = "<" * is_noise(row)
-    return bound + format_time_us(min(times_of(row)) if bound else median_of(row))
+    return "<" * is_noise(row) + format_time_us(_shown_us(row))
+
+
+def _shown_us(row: Record) -> float:
+    return min(times_of(row)) if is_noise(row) else median_of(row)
 
 
 def time_text(best: Best) -> str:
@@ -406,7 +410,7 @@ def busbw_text(best: Best) -> str:
     if best.busbw_gbs is None:
         return "-"
     if is_noise(best.row):
-        return f">{format_rate(best.busbw_gbs * best.time_us / min(times_of(best.row)))}"
+        return f">{format_rate(best.busbw_gbs * best.time_us / _shown_us(best.row))}"
     return format_rate(best.busbw_gbs)
 
 
@@ -418,13 +422,8 @@ def percent_text(percent: float | None) -> str:
 
 
 def of_max_text(best: Best) -> str:
-    """The share of the nearer bound; of noise by the fastest repeat, than which it is more, and
-    nothing where others slowed even the floor.
-    """
-    if best.of_max is None or not is_noise(best.row):
-        return percent_text(best.of_max)
-    percent = best.of_max * best.time_us / min(times_of(best.row))
-    return f">{percent:.0f}%" if 0.5 <= percent <= 100 else "-"
+    """The share of the nearer bound; of noise nothing, as others slowed what it is measured by."""
+    return "-" if is_noise(best.row) else percent_text(best.of_max)
 
 
 def next_text(best: Best) -> str:

@@ -42,6 +42,7 @@ from collbench.core.limits import (
     PLACE_GAIN,
     SINGLE_Z,
     SURE_NOISE,
+    SURE_Z,
     UNEVEN,
     UNLIKE,
 )
@@ -220,7 +221,7 @@ class _Search:
         sd = share * math.sqrt(model.scale * middle_of(self.rows.variance))
         z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
         by_rows = min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
-        return max(by_rate, by_rows)
+        return max(by_rate, by_rows, LEAST_SLOWNESS + SURE_Z * sd)
 
     def _slowest(self) -> Iterator[Sequence[int]]:
         """The slowest hosts, or ranks, in front of the widest gaps between their means."""

@@ -121,7 +121,8 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         if skipped is not None:
             rows, first_number = map(_plain_fields, lines[skipped:]), skipped + 1
         else:
-            rows = csv.reader(lines)
+            is_cut_by_semicolons = ";" in lines[0] and "," not in lines[0]
+            rows = csv.reader(lines, delimiter=";" if is_cut_by_semicolons else ",")
             heads, first_number = [head.strip().lower() for head in next(rows, [])], 2
         places = {
             field: heads.index(known)

@@ -1,5 +1,6 @@
 """What `hunt` shows: rates as a matrix, the bisection, and verdicts with what to do next."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ def lines(
         first, *rest = wrapped(head, columns)
         judgement = {"SLOW": "worse", "UNKNOWN": "cannot tell"}.get(head.split()[0])
         shown += [paint(first, judgement) if judgement else first, *rest]
-        shown += [f"  {line}" for text in more for line in wrapped(text, columns - 2)]
+        shown += [f"  {line}" for text in more for line in wrapped(text, max(1, columns - 2))]
     return shown
 
 
@@ -79,9 +80,10 @@ def _open_points(analysis: Analysis, world: PairWorld) -> Iterator[tuple[str, li
     """That nothing is slow; or what could not be judged, and what to measure."""
     if analysis.answer == "nothing slow":
         pairs, good = counted(world.n * (world.n - 1) // 2, "pair"), analysis.good_gbs
+        least = math.ceil(100 * analysis.least) / 100
         yield (
             f"Nothing is slow: {counted(analysis.tested, 'place')} tested by {analysis.measured} of"
-            f" {pairs}; a host slower than {_times(analysis.least)}x would have been seen."
+            f" {pairs}; a host slower than {_times(least)}x would have been seen."
             + (f" Good pairs reach {format_rate(good)} GB/s." if good else ""),
             [],
         )

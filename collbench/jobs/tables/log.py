@@ -138,7 +138,7 @@ def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
         "marks": marks,
     }  # fmt: skip
     verdict = "costs" if "COST" in marks else "risks" if "RISK" in marks else "clean"
-    return result_json(document, verdict=verdict)
+    return result_json(document, machine=", ".join(sorted(_hosts_of(report))), verdict=verdict)
 
 
 def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
@@ -147,9 +147,13 @@ def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
     }
 
 
+def _hosts_of(report: LogReport) -> set[str]:
+    return {rank.host for one in report.communicators for rank in one.ranks.values()}
+
+
 def _lead(report: LogReport) -> str:
     counters = report.counters
-    hosts = {rank.host for one in report.communicators for rank in one.ranks.values()}
+    hosts = _hosts_of(report)
     processes = {
         (rank.host, rank.pid) for one in report.communicators for rank in one.ranks.values()
     }
