@@ -215,6 +215,8 @@ def test_a_flag_accuses_nobody(row_of: Callable[..., Record]) -> None:
     assert (row.status, row.repeats) == ("ok", 1)
     assert row.floor_us == row.time_us
     assert row.of_floor == 100
+    row = row_of([1.0], [0.6, 0.5, 0.7], flag=4.0)
+    assert row.floor_us == min(row.repeat_times_us)
 
 
 def test_without_a_least_launch_a_row_says_so_and_is_measured(

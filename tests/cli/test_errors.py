@@ -111,9 +111,9 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
         (
             ["sweep", "-n", "-1"],
             "--iters: '-1' is not a whole number from 0 to 1000000000",
-            "for example 0",
+            "for example 10",
         ),
-        (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 0"),
+        (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 1"),
         (["sweep", "--ranks", "5000"], "--ranks: '5000' is not a number of ranks", "example 4"),
         (["compare", "x", "--fail-below", "-1"], "--fail-below: '-1' is not a percentage", "5%"),
         (["compare", "no\nfile.csv"], "cannot read no file.csv", "give a file of results"),

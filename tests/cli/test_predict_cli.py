@@ -38,6 +38,11 @@ def test_the_best_of_each_size_with_what_limits_it(
     assert max(map(len, constants.splitlines())) <= 120
 
 
+def test_the_list_of_machines_is_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", "--json"]) == 0
+    assert {"machine", "hosts", "gpus", "name"} == set(result_of(capsys.readouterr().out)[0])
+
+
 def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.json"
     options = ("--hosts", "2", "--sizes", "1K:64K:x8", "--all", "--set", "nic=half")

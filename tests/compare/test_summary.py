@@ -65,6 +65,13 @@ def test_of_max_is_the_nearer_one_of_floor_and_ceiling() -> None:
     assert "of the floor" not in text_of(records(row((10.0, 10.0, 10.0), **at)))
 
 
+def test_what_others_slowed_has_no_share_and_leads_no_headline() -> None:
+    slow = row((40.0, 90.0), floor_us=8.0, of_floor=12.0, notes="busy:4.0")
+    quick = row((30.0, 190.0), floor_us=8.0, of_floor=7.0, notes="busy:4.0", size_bytes=2048)
+    said = text_of(records(slow, quick))
+    assert "of max" not in said and "lowest latency  <30.0 us at 2K" in said
+
+
 def test_a_price_wins_nothing_over_what_was_measured() -> None:
     given = records(
         row((10.0, 10.0, 10.0), backend="cpu", notes="auto"),

@@ -506,6 +506,18 @@ def test_two_groups_of_ranks_of_one_host_are_how_it_is_built() -> None:
     assert analysis.answer == "nothing slow"
 
 
+@pytest.mark.parametrize("noise", [0.0005, 0.005, 0.02])
+def test_what_would_have_been_seen_is_seen(noise: float) -> None:
+    rng, seen = np.random.default_rng(3), 0
+    for _ in range(20):
+        ranks, samples = drawn(rng, 8, noise, 2)
+        found = analyse(samples, ranks)
+        assert found.answer == "nothing slow" and found.least > 1.03
+        ranks, samples = drawn(rng, 8, noise, 2, slow_hosts([5], found.least - 1))
+        seen += Place("host", (5,)) in [one.place for one in analyse(samples, ranks).verdicts]
+    assert seen >= 19
+
+
 def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
     ranks, samples = drawn(np.random.default_rng(1), 5, 0.01, 2)
     failed = [replace(one, gbs=None) if (one.a, one.b) == (1, 3) else one for one in samples]
