@@ -108,19 +108,14 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | N
     finally:
         if writer is not None:
             writer.close()
-        is_busy = busy.of_all(request.ranks)
-        if is_busy:
+        if busy.of_all(request.ranks):
             say("\nCannot tell what it costs: other processes had the cores.", file=out)
         elif lines := advice(rows, width(out)):
             say("\n" + "\n".join(lines), file=out)
     if file is not None:
-        write_document(
-            result_json(
-                [asdict(row) for row in rows], machine=devices_of([row.record for row in rows])
-            ),
-            file,
-            "--json",
-        )
+        machine = devices_of([row.record for row in rows])
+        text = result_json([asdict(row) for row in rows], machine=machine)
+        write_document(text, file, "--json")
     return _exit_code(rows)
 
 

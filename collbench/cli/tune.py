@@ -27,7 +27,7 @@ _OPTIONS = (
     click.option(
         "--sizes",
         type=Sizes(),
-        help=(f"{SIZES_HELP}, for example 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."),
+        help=f"{SIZES_HELP}, for example 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M.",
     ),
     budget_option("How long it may take", "2m"),
     click.option(

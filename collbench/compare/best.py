@@ -102,7 +102,9 @@ class Best(NamedTuple):
 
     @property
     def of_max(self) -> float | None:
-        """Percent of the nearer one of two bounds: of the floor, or of the ceiling."""
+        """Percent of the nearer one of two bounds, as of a row; None of noise."""
+        if is_noise(self.row):
+            return None
         bounds = self.percent, 100 * (self.row.floor_us or 0) / self.time_us
         return max(filter(None, bounds), default=None)
 
@@ -264,7 +266,7 @@ def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: 
         busbw_gbs=row.busbw_gbs,
         percent=(
             100 * row.busbw_gbs / row.ceiling_gbs
-            if row.busbw_gbs is not None and row.ceiling_gbs
+            if row.busbw_gbs is not None and row.ceiling_gbs and not is_noise(row)
             else None
         ),
         runner_up=runner_up,

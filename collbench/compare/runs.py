@@ -121,7 +121,7 @@ class Keeper:
 
     def finish(self, facts: RunFacts) -> None:
         """Close the rows and say how the run ended."""
-        if self._writer is None and not facts.problem:
+        if self._writer is None and (self.problem or not facts.problem):
             return
         try:
             if self._writer is None:

@@ -138,11 +138,6 @@ class Record(Knobs):
         """The key, and the conditions in the notes."""
         return (*self.key, *_conditions(self.notes))
 
-    @property
-    def of_max(self) -> float | None:
-        """Percent of the nearer one of two bounds: of the floor, or of the ceiling."""
-        return max(filter(None, (self.percent, self.of_floor)), default=None)
-
     def repeats_refusal(self, before: "Record | None") -> bool:
         """Whether the row, like the last one of its point, is waived for the same reason."""
         return (

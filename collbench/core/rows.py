@@ -90,6 +90,15 @@ def is_noise(row: Record) -> bool:
     return repeat_scale_of(row) > NOISY_SCALE or has_note(row, "noisy")
 
 
+def of_max(row: Record) -> float | None:
+    """Percent of the nearer one of two bounds, the floor or the ceiling; None of noise, since what
+    slowed the row slowed their measurement, too.
+    """
+    if is_noise(row):
+        return None
+    return max(filter(None, (row.percent, row.of_floor)), default=None)
+
+
 def is_own_choice(row: Record) -> bool:
     """Whether a library did it as it does by itself."""
     return (

@@ -17,7 +17,7 @@ from collbench.core.files import result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
 from collbench.core.record import Record
-from collbench.core.rows import is_noise
+from collbench.core.rows import of_max
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
 from collbench.core.units import format_rate, format_size, format_time_us
@@ -122,8 +122,8 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
 
 def _fields(row: Record) -> dict[str, object]:
     """A row as numbers, for programs."""
-    names = ("op", "algo", "proto", "ranks", "size_bytes", "time_us", "busbw_gbs", "of_max")
-    return {name: getattr(row, name) for name in names}
+    names = ("op", "algo", "proto", "ranks", "size_bytes", "time_us", "busbw_gbs")
+    return {**{name: getattr(row, name) for name in names}, "of_max": of_max(row)}
 
 
 def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
@@ -153,7 +153,8 @@ def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
 
 def _bound(row: Record) -> str:
     """How near a row is to its nearer bound."""
-    if row.of_max is None or is_noise(row):
+    share = of_max(row)
+    if share is None:
         return f"not known at {format_size(row.size_bytes)}"
-    bound = "ceiling" if row.of_max == row.percent else "floor"
-    return f"{row.of_max:.0f}% of the {bound} at {format_size(row.size_bytes)}"
+    bound = "ceiling" if share == row.percent else "floor"
+    return f"{share:.0f}% of the {bound} at {format_size(row.size_bytes)}"

@@ -46,17 +46,20 @@ def _read(file: str) -> Topology:
 
 def list_machines(file: str | None) -> None:
     """Show the machines of the catalogue, and how to give one. file: their JSON document."""
-    rows: list[list[str]] = []
+    machines: list[tuple[str, int, int, str]] = []
     for name in names("machines"):
         if has_links(name):
             topology = machine_topology(name)
             hosts, gpus = len(topology.hosts), len(topology.gpus)
-            rows.append([name, str(hosts), str(gpus // hosts), topology.name])
+            machines.append((name, hosts, gpus // hosts, topology.name))
     if file is not None:
-        data = [dict(zip(("machine", "hosts", "gpus", "name"), row, strict=True)) for row in rows]
+        data = [
+            dict(zip(("machine", "hosts", "gpus", "name"), row, strict=True)) for row in machines
+        ]
         write_document(result_json(data), file, "--json")
     if file == "-":
         return
+    rows = [list(map(str, row)) for row in machines]
     for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}, width(sys.stdout)):
         say(line)
     for line in ("", *_HOW):

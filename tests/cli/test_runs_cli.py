@@ -186,6 +186,26 @@ def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
     assert list((state / "collbench" / "runs").iterdir()) == []
 
 
+def test_what_could_not_be_saved_is_not_tried_again_at_the_end(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sweep() == 0
+    (known,) = saved_runs()
+    runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
+    row, *_ = read(known.rows)
+    with (
+        pytest.raises(UnavailableError),
+        click.Context(cli, obj=("sweep",)),
+        saved(runs, [], []) as one,
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(runs_module, "folder_of_runs", lambda: Path("/dev/null"))
+            one.keep(row)
+        assert one.problem
+        raise UnavailableError("no room is left")
+    assert [one.name for one in saved_runs()] == [known.name]
+
+
 def test_a_name_stays_and_a_number_is_of_this_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ from collbench.core.rows import (
     by_workload,
     distinguishing_knobs,
     label,
+    of_max,
     times_of,
 )
 from collbench.core.verdict import is_separated
@@ -66,10 +67,12 @@ def test_of_max_is_the_nearer_one_of_floor_and_ceiling() -> None:
 
 
 def test_what_others_slowed_has_no_share_and_leads_no_headline() -> None:
-    slow = row((40.0, 90.0), floor_us=8.0, of_floor=12.0, notes="busy:4.0")
-    quick = row((30.0, 190.0), floor_us=8.0, of_floor=7.0, notes="busy:4.0", size_bytes=2048)
+    at = {"floor_us": 8.0, "of_floor": 12.0, "ceiling_gbs": 1.0, "percent": 15.4}
+    slow = row((40.0, 90.0), notes="busy:4.0", **at)
+    quick = row((30.0, 190.0), notes="busy:4.0", size_bytes=2048, **at)
     said = text_of(records(slow, quick))
     assert "of max" not in said and "lowest latency  <30.0 us at 2K" in said
+    assert "ceiling" not in said and not any(map(of_max, records(slow, quick)))
 
 
 def test_a_price_wins_nothing_over_what_was_measured() -> None:

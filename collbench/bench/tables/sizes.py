@@ -20,9 +20,10 @@ from collbench.compare.tables.summary import (
     has_forms,
     legend,
     next_text,
-    of_max_text,
+    percent_text,
     rival_text,
     rival_time_text,
+    rivals_of,
     speedup_text,
     time_text,
 )
@@ -86,13 +87,13 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
         BestColumn("time\nus", time_text),
         BestColumn("busbw\nGB/s", busbw_text),
     ]
-    if any(of_max_text(best) != "-" for best in every):
-        columns.append(BestColumn("of\nmax", of_max_text))
+    if any(best.of_max is not None for best in every):
+        columns.append(BestColumn("of\nmax", lambda best: percent_text(best.of_max)))
     if any(best.runner_up is not None for best in every):
         columns.append(BestColumn("runner-up", second_name, is_number=False, spare=1))
         columns += [BestColumn("next", next_text)] * any(best.gain is not None for best in every)
         columns += [BestColumn("auto", auto_text)] * any(best.excess is not None for best in every)
-    for peer in sorted({peer for best in every for peer in best.rivals}):
+    for peer in rivals_of(every):
         has_ratios = any(peer in best.peers for best in every)
         columns.append(
             BestColumn(f"{peer}\nus", partial(rival_time_text, peer=peer), spare=2 * has_ratios)

@@ -16,6 +16,7 @@ from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer, library_of
 from collbench.core.record import Record
+from collbench.core.rows import of_max
 from collbench.core.text import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE
@@ -48,7 +49,7 @@ _ALONE: list[Column] = [
     ("alone us", ">9", lambda row: format_time_us(row.alone_us or 0)),
     ("x alone", ">7", lambda row: f"{row.over_alone or 0:.2f}"),
 ]
-_CEILING: Column = ("of max", ">6", lambda row: percent_text(row.of_max))
+_CEILING: Column = ("of max", ">6", lambda row: percent_text(of_max(row)))
 _COUNTS: list[Column] = [
     ("wrong", ">6", lambda row: "-" if row.wrong is None else str(row.wrong)),
     ("iters", ">5", lambda row: str(row.iters)),

@@ -7,7 +7,7 @@ One row a workload and size, at 80 columns; wider terminals get intervals. Times
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -158,7 +158,7 @@ def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     parts["time a message" if is_stream else "lowest latency"] = (
         f"{time_text(least)} us at {_configuration(least, summary)}"
     )
-    for peer in sorted({peer for best in sizes.values() for peer in best.rivals}):
+    for peer in rivals_of(sizes.values()):
         ratios = {
             size: best.peers[peer]
             for size, best in sizes.items()
@@ -263,11 +263,16 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     if is_compared:
         lines.append("next: how much longer the runner-up takes (~: the repeats do not tell).")
     lines += ["auto: how much longer the tool's own choice takes."] * has_auto
-    if any(of_max_text(best) != "-" for best in every):
+    if any(best.of_max is not None for best in every):
         has_floor = any(best.row.floor_us is not None for best in every)
         nearer = "the floor or of the ceiling, whichever is nearer"
         lines.append(f"of max: percent of {nearer if has_floor else 'the ceiling'}.")
     return lines + [peer_legend(summary, peer) for peer in summary.peers]
+
+
+def rivals_of(every: Iterable[Best]) -> list[str]:
+    """The libraries that have rows beside the best ones."""
+    return sorted({peer for best in every for peer in best.rivals})
 
 
 def rival_name(summary: Summary, best: Best, peer: str) -> str:
@@ -333,7 +338,7 @@ SIZE = BestColumn(
 def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
     """What libraries take, or their times where all are noise; is_wide: with the interval."""
     columns = []
-    for peer in sorted({peer for best in every for peer in best.rivals}):
+    for peer in rivals_of(every):
         if not any(peer in best.peers for best in every):
             columns.append(BestColumn(f"{peer} us", partial(rival_time_text, peer=peer)))
         else:
@@ -368,7 +373,9 @@ def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
         BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
     ]
     optional = (
-        BestColumn("of max", of_max_text, lambda best: _known(best.of_max)),
+        BestColumn(
+            "of max", lambda best: percent_text(best.of_max), lambda best: _known(best.of_max)
+        ),
         BestColumn(" next", next_text, lambda best: _median(best.gain)),
         BestColumn(" auto", auto_text, lambda best: _median(best.excess)),
     )
@@ -419,11 +426,6 @@ def percent_text(percent: float | None) -> str:
     if percent is None:
         return "-"
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
-
-
-def of_max_text(best: Best) -> str:
-    """The share of the nearer bound; of noise nothing, as others slowed what it is measured by."""
-    return "-" if is_noise(best.row) else percent_text(best.of_max)
 
 
 def next_text(best: Best) -> str:
