@@ -2,6 +2,7 @@
 against, broken files, and many writers at once.
 """
 
+import math
 import multiprocessing
 from pathlib import Path
 
@@ -137,3 +138,21 @@ def test_a_node_that_became_slower_is_named_first_with_the_day(tmp_path: Path) -
     lines = node_lines(states, 80)
     assert lines[1].split() == ["n3", "1", "2026-01-21", "FAIL", "-"]
     assert lines[2].split() == ["n2", "20", "2026-01-20", "PASS", "+30.0%", "2026-01-13", "step"]
+    assert lines[3].split() == ["n1", "20", "2026-01-20", "PASS", "same"]
+
+
+def test_a_node_that_fails_is_listed_with_its_worst_number_and_the_first_day(
+    tmp_path: Path,
+) -> None:
+    """Before its checks are a history, and where most numbers were noise, which are not kept."""
+    good = {"link, GB/s": 360.0, "step, us": 10.0}
+    for day in range(3):
+        keep(check(day)._replace(values=good), tmp_path)
+    keep(check(3, verdict="FAIL")._replace(values={"link, GB/s": 100.0}), tmp_path)
+    keep(check(4, verdict="FAIL")._replace(values={"link, GB/s": 90.0}), tmp_path)
+    (state,) = states_of(read_nodes(tmp_path))
+    assert (state.what, state.since) == ("link", "2026-01-04")
+    assert math.exp(state.drift) == pytest.approx(4)
+    keep(check(5)._replace(values=good), tmp_path)
+    (state,) = states_of(read_nodes(tmp_path))
+    assert (state.drift, state.what) == (0, "")

@@ -2,21 +2,26 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import takewhile
+from statistics import median
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
+from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT, OWN_CHECKS
 from collbench.core.text import table
 from collbench.core.verdict import Array, noise_scale, segments
 from collbench.doctor.check_verdict import SEVERITY, Verdict
 from collbench.doctor.saved_checks import SavedCheck
 
+_TIME: Final = ", us"  # how the key of a time ends; else a number is a rate
+
 
 class NodeState(NamedTuple):
     """A node. checks: how many of its newest kind. drift: the time of its number that moved most,
-    last level over first, as a logarithm; NaN with fewer than HISTORY_RUNS checks. what, since:
-    that number, and the day from which it is so; "" where nothing has moved for good.
+    as a logarithm: of a node that fails the last check over the good ones, else the last level over
+    the first; NaN with fewer than HISTORY_RUNS checks. what, since: that number, and the day from
+    which it is so; "" where nothing has moved for good.
     """
 
     host: str
@@ -40,9 +45,35 @@ def _state_of(host: str, checks: Sequence[SavedCheck]) -> NodeState:
     last = checks[-1]
     mine = [one for one in checks if one.kind == last.kind]
     drift, what, since = math.nan, "", ""
-    if len(mine) >= HISTORY_RUNS:
+    if failure := _failure(mine):
+        drift, what, since = failure
+    elif len(mine) >= HISTORY_RUNS:
         drift, what, since = _drift(mine)
     return NodeState(host, len(mine), last.day, last.verdict, drift, what, since)
+
+
+def _failure(checks: Sequence[SavedCheck]) -> tuple[float, str, str] | None:
+    """Of a node whose last checks failed: how much longer its worst number takes than in the good
+    ones, its name and the day of the first that failed; None if nothing says so.
+    """
+    good = [one for one in checks if one.is_reference]
+    failed = list(takewhile(lambda one: not one.is_reference, reversed(checks)))
+    if not failed:
+        return None
+    slower = {}
+    for key, value in failed[0].values.items():
+        if past := [one.values[key] for one in good if key in one.values]:
+            sign = 1 if key.endswith(_TIME) else -1
+            slower[key] = sign * math.log(value / median(past[-OWN_CHECKS:]))
+    worst = max(slower, key=slower.__getitem__, default="")
+    if not worst or slower[worst] <= 0:
+        return None
+    return slower[worst], _name(worst), failed[-1].day
+
+
+def _name(key: str) -> str:
+    """The name of a number without its unit."""
+    return key.rpartition(", ")[0]
 
 
 def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
@@ -56,7 +87,7 @@ def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
         keys = [key for key in keys if sum(key in one.values for one in checks) > 1]
         numbers = [[one.values.get(key, math.nan) for key in keys] for one in checks]
     logs = np.log(numbers)
-    logs *= [1 if key.endswith(", us") else -1 for key in keys]  # as times: more is slower
+    logs *= [1 if key.endswith(_TIME) else -1 for key in keys]  # as times: more is slower
     first, late = (_middles(part) for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)],
                                                logs[-LEAST_SEGMENT:]))  # fmt: skip
     moved = np.nan_to_num(np.abs(late - first))
@@ -71,8 +102,7 @@ def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
     changes, levels = segments(series[known].tolist(), scale)
     if not changes:
         return 0.0, "", ""
-    name = keys[place].rpartition(", ")[0]
-    return levels[-1] - levels[0], name, checks[int(known[changes[-1]])].day
+    return levels[-1] - levels[0], _name(keys[place]), checks[int(known[changes[-1]])].day
 
 
 def _middles(part: Array) -> Array:
@@ -83,6 +113,13 @@ def _middles(part: Array) -> Array:
     return middle
 
 
+def _slower_by(drift: float) -> str:
+    """Of a node; `same` where no level has changed."""
+    if math.isnan(drift):
+        return "-"
+    return f"{100 * math.expm1(drift):+.1f}%" if drift else "same"
+
+
 def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
     """A line a node."""
     rows = [
@@ -91,7 +128,7 @@ def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
             f"{one.checks}",
             one.day,
             one.verdict,
-            "-" if math.isnan(one.drift) else f"{100 * math.expm1(one.drift):+z.1f}%",
+            _slower_by(one.drift),
             one.since,
             one.what,
         )
