@@ -48,7 +48,8 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
         "runs": {"new": changes.runs[0], "base": changes.runs[1]},
         "remarks": list(changes.remarks),
     }
-    return result_json(document, verdict="" if gate is None else gate.verdict)
+    machine = ", ".join(sorted(set(changes.rows["device"]) - {""})) if len(changes.rows) else ""
+    return result_json(document, machine=machine, verdict="" if gate is None else gate.verdict)
 
 
 def _gate(gate: Gate) -> dict[str, object]:

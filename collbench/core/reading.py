@@ -15,7 +15,6 @@ from typing import IO, Any, NoReturn
 from collbench.core.errors import UsageError
 
 _PIECE_BYTES = 1 << 20
-_MOST_OF_DEVICE = 64 << 20  # bytes: it may have no end
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\0"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DOTTED_KEY = re.compile(r"""(?:[ \t]{0,9}\.[ \t]{0,9}[\w"'-]{1,99}){64}""")
@@ -61,9 +60,6 @@ def read_content(file: Path | str, most_bytes: int, hint: str) -> bytes:
         if Path(file).is_dir():
             raise UsageError(f"{name} is a directory", hint)
         with unpacked(file) as opened:
-            is_device = not stat.S_ISREG(mode := os.fstat(opened.fileno()).st_mode)
-            is_endless = is_device and not stat.S_ISFIFO(mode)
-            most_bytes = min(most_bytes, _MOST_OF_DEVICE) if is_endless else most_bytes
             size = 0 if isinstance(opened.raw, _Unpacked) else os.fstat(opened.fileno()).st_size
             data = _all_of(opened, min(size, most_bytes), most_bytes)
     except (OSError, ValueError) as error:
@@ -99,9 +95,13 @@ def read_text(file: Path | str, most_bytes: int, hint: str) -> str:
 
 def unpacked(file: Path | str) -> "io.BufferedReader[Any]":
     """A file, or stdin (`-`), opened; gzip and xz are unpacked as they are read, which raises
-    UsageError where they are damaged. Raises OSError or ValueError.
+    UsageError where they are damaged. Raises OSError, also for a device that may have no end, or
+    ValueError.
     """
     raw = io.FileIO(0 if str(file) == "-" else file, closefd=str(file) != "-")
+    if _may_be_endless(raw):
+        raw.close()
+        raise OSError(errno.EINVAL, "it is a device, not a file", str(file))
     opened: io.BufferedReader[Any] = io.BufferedReader(raw)
     try:
         head = opened.peek(len(_XZ))
@@ -120,6 +120,13 @@ def unpacked(file: Path | str) -> "io.BufferedReader[Any]":
             _Unpacked(lzma.LZMAFile(opened), opened, str(file), (lzma.LZMAError, MemoryError))
         )
     return opened
+
+
+def _may_be_endless(raw: io.FileIO) -> bool:
+    """Whether it is a device other than a terminal and the one that is empty."""
+    status = os.fstat(raw.fileno())
+    is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev != Path(os.devnull).stat().st_rdev
+    return is_device and not raw.isatty()
 
 
 class _Unpacked(io.RawIOBase):

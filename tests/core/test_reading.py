@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collbench.core.errors import UsageError
-from collbench.core.reading import parse_json, parse_toml, read_bytes
+from collbench.core.reading import parse_json, parse_toml, read_bytes, read_content, unpacked
 
 DEEP = 20_000
 
@@ -45,3 +45,11 @@ def test_a_device_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> None:
     assert len(read_bytes(Path("/dev/zero"), 10)) > 10
     (tmp_path / "file").write_bytes(b"abc")
     assert read_bytes(tmp_path / "file", 10) == b"abc"
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_that_may_not_end_is_no_file(device: str) -> None:
+    with pytest.raises(UsageError, match="it is a device, not a file"):
+        read_content(device, 1 << 30, "")
+    with pytest.raises(OSError, match="it is a device, not a file"):
+        unpacked(device)

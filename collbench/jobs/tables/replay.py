@@ -330,7 +330,8 @@ def replay_json(replay: Replay) -> str:
         "settings": replay.settings,
         "environment": replay.environment,
     }
-    return result_json(document)
+    devices = {row.device for rows in replay.rows.values() for row in rows.values()}
+    return result_json(document, machine=", ".join(sorted(devices - {""})))
 
 
 def _document(replay: Replay, one: JobOperation) -> dict[str, object]:
