@@ -246,12 +246,20 @@ _NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
 }
 
 
+def _number(name: str, text: str, kind: type[float]) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "whole number" if kind is int else "number"
+        raise ValueError(f"{name} '{text}' is no {what}") from None
+
+
 def _value(name: str, text: str) -> object:
     kind = KINDS[name]
     if kind == "count" and not text:
         return None
     if kind in ("integer", "count"):
-        number = int(text)
+        number = _number(name, text, int)
         if abs(number) > MOST_INTEGER:
             raise ValueError(f"{name} {text} has more than 64 bits")
         return number
@@ -275,7 +283,7 @@ def _reading(name: str) -> Callable[[str], object]:
         """A number that a measurement can have."""
         if not text:
             return None
-        number = float(text)
+        number = _number(name, text, float)
         if not least <= number <= _MOST_MEASURED:
             raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
         return number
