@@ -23,7 +23,6 @@ from collbench.machine.settings.values import version_of
 _OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
-_DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
 _ENDS = ("rank-exited", "crashed", "killed", "others-ended", "cancelled")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
@@ -37,7 +36,7 @@ def log_findings(report: LogReport) -> list[Finding]:
     """What was found, worst first."""
     rules = (
         _errors, _versions, _paths_in_hosts, _peers, _networks, _gpudirect, _plugins, _interfaces,
-        _rings, _channels, _buffers, _settings, _gone,
+        _rings, _channels, _settings, _gone,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(report)]
     every = [*found, *other_findings(report, has_more=bool(found))]
@@ -412,18 +411,6 @@ def _channels(report: LogReport) -> Iterator[Finding]:
             return
 
 
-def _buffers(report: LogReport) -> Iterator[Finding]:
-    for (name, value), seen in report.settings.items():
-        if name == "NCCL_BUFFSIZE" and value.isdigit() and int(value[:18]) < _DEFAULT_BUFFER_BYTES:
-            yield log_finding(
-                "buffers",
-                "NCCL_BUFFSIZE",
-                f"{value} bytes, {places(seen)}; the default is {_DEFAULT_BUFFER_BYTES}",
-                "Smaller buffers make smaller messages, so that large operations wait more often.",
-                "unset NCCL_BUFFSIZE, unless memory is short",
-            )
-
-
 def _settings(report: LogReport) -> Iterable[Finding]:
     effective: dict[str, tuple[str, Seen]] = {}
     for (name, value), seen in report.settings.items():
@@ -446,7 +433,6 @@ def _settings(report: LogReport) -> Iterable[Finding]:
         if name.startswith("NCCL_") and name not in _EXPECTED_SETTINGS
     ]
     covered = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} if any(_paths_in_hosts(report)) else set()
-    covered |= {"NCCL_BUFFSIZE"} if any(_buffers(report)) else set()
     covered |= {"NCCL_NET", "NCCL_IB_DISABLE"} if any(_networks(report)) else set()
     several = _host_count(report) > 1
     for problem in judge(settings, number or None, ["several hosts"] if several else []):
