@@ -59,14 +59,14 @@ NAMES_ERROR = re.compile(
 )
 _ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
-_MILD = re.compile(r"\b\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|deprecat", re.IGNORECASE)
+_MILD = re.compile(r"\b\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|: W |deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownError:
     """One kind of warning. name: of the finding. is_general: it says that something failed, and
-    not what. place: of its row, by which those are ordered.
+    not what. is_open: the line may say itself why. place: of its row, by which those are ordered.
     """
 
     name: str
@@ -74,6 +74,7 @@ class KnownError:
     change: str
     severity: Severity = "fault"
     is_general: bool = False
+    is_open: bool = False
     place: int = 0
 
 
@@ -149,7 +150,7 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
     if reader != "nccl":
         return known
     if known is None or known.name.startswith("cuda-"):
-        known = _of_cuda(text) or known
+        known = _of_cuda(_numbered_text(text) if known else text) or known
     return _in_hip(known) if known is not None and _OF_HIP.search(text) else known
 
 
@@ -175,6 +176,14 @@ def _of_cuda(text: str) -> KnownError | None:
             why = f"CUDA error {number} ({known.name}): {known.why}"
             return replace(known, name="cuda-error", why=why)
     return None
+
+
+def _numbered_text(text: str) -> str:
+    """A line about CUDA, with the number that its words stand for."""
+    small = text.lower()
+    texts = catalog.load("causes", "catalog")["cuda_texts"]
+    number = next((number for words, number in texts.items() if words.lower() in small), None)
+    return f"{text} (CUDA error {number})" if number else text
 
 
 @functools.cache
@@ -210,12 +219,14 @@ def words_of(reader: Reader) -> tuple[str, ...]:
 def error_of(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
     """The kind of warning of a table."""
     source = f" ({table['source']})" if "source" in table else ""
+    why, is_general = " ".join(table["why"].split()), table.get("is_general", False)
     return KnownError(
         name=table["name"],
-        why=" ".join(table["why"].split()) + source,
+        why=why + source,
         change=" ".join(table["change"].split()),
         severity=table.get("severity", "fault"),
-        is_general=table.get("is_general", False),
+        is_general=is_general,
+        is_open=is_general or any(one in why for one in ("Known causes", "words", "says")),
         place=place,
     )
 

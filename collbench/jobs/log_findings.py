@@ -14,7 +14,7 @@ from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, merged
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
 from collbench.jobs.other_findings import is_bare, known_of, other_findings, unread_error
-from collbench.jobs.said import system_error
+from collbench.jobs.said import own_words, says_why, system_error
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
 from collbench.machine.settings.values import version_of
@@ -23,7 +23,6 @@ from collbench.machine.settings.values import version_of
 _OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
-_DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
 _ENDS = ("rank-exited", "crashed", "killed", "others-ended", "cancelled")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
@@ -37,12 +36,11 @@ def log_findings(report: LogReport) -> list[Finding]:
     """What was found, worst first."""
     rules = (
         _errors, _versions, _paths_in_hosts, _peers, _networks, _gpudirect, _plugins, _interfaces,
-        _rings, _channels, _buffers, _settings, _gone,
+        _rings, _channels, _settings, _gone,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(report)]
     every = [*found, *other_findings(report, has_more=bool(found))]
-    is_known = any(one.severity == "fault" and not one.is_general for one in every)
-    every += unread_error(report, is_known=is_known)
+    every += unread_error(report, every)
     if not any(one.check != "no-verbs" for one in every):
         every += _sockets_alone(report)
     return ranked(every)
@@ -96,32 +94,47 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: known_of(warnings[0]) for name, warnings in groups.items()}
 
-    def place(name: str) -> tuple[bool, int]:
+    # where something failed and nothing known says why, it is what nobody knows
+    kinds = [one for one in known_names.values() if one and one.severity == "fault"]
+    leads = bool(kinds) and all(one.is_general for one in kinds)
+
+    def place(name: str) -> tuple[bool, bool, int]:
         known = known_names[name]
-        is_general = known is not None and known.is_general
-        return name in _ENDS, known.place if known is not None and is_general else -1
+        if known is None or not known.is_general:
+            return name in _ENDS, False, -1
+        return name in _ENDS, not any(says_why(one.text) for one in groups[name]), known.place
 
     for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]
-        # the text that has the system's words says most
-        first = next((one for one in warnings if system_error(one.text)), warnings[0])
+        known = known_names[name]
+        # the text that says of itself why says most
+        is_open = known is None or known.is_general
+        first = max(
+            warnings, key=lambda one: (bool(system_error(one.text)), is_open and says_why(one.text))
+        )
+        words, to_do = own_words(first.text, is_known=known is not None)
         together = merged([one.seen for one in warnings])
         more = f" (and {counted(len(warnings) - 1, 'other text')})" if len(warnings) > 1 else ""
         seen = f"{places(together)}: {shown(first.text, _MOST_SHOWN)}{more}"
         subject = _hosts(together, every) if together.hosts else whose(together)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
-        elif known := known_names[name]:
-            # what level INFO says of may have been tried again
-            is_info = all(one.is_info for one in warnings) and known.severity == "fault"
-            severity = "risk" if is_info else known.severity
+        elif known:
+            severity = known.severity
+            if severity == "fault" and all(one.is_info for one in warnings):
+                severity = "risk"  # what level INFO says of may have been tried again
+            elif severity == "risk" and leads and says_why(first.text):
+                severity = "fault"
+            is_crash = name.startswith("crashed") and report.crashed_in
             yield log_finding(
                 name,
                 subject,
                 seen,
                 f"{known.why}."
+                + (f" The stack begins in {report.crashed_in}." if is_crash else "")
+                + (words if known.is_open else "")
                 + (_earlier(report, together.places[0], name) if known.is_general else ""),
-                known.change,
+                known.change + (f"; {to_do}" if known.is_general and to_do else ""),
                 severity,
                 is_general=known.is_general,
             )
@@ -130,9 +143,9 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 "warning",
                 subject,
                 seen,
-                "NCCL warns of little that does not matter; this text is not in our table.",
-                "search for the text; report it to us with the line",
-                "remark" if first.is_info else "risk",
+                f"NCCL warns of little that does not matter; this text is not in our table.{words}",
+                to_do or "search for the text; report it to us with the line",
+                "remark" if first.is_info else "fault" if leads else "risk",
             )
 
 
@@ -349,8 +362,9 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
     for (kind, text), seen in report.nics.items():
         if kind == "Socket":
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
+    goes_out = any(v.startswith("NET") for one in report.communicators for *_, v in one.links)
+    is_several = _has_several_hosts(report) or (goes_out and not report.is_of_one_host)
     for name, seen in names.items():
-        is_several = _has_several_hosts(report)
         if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host):
             yield log_finding(
                 "interface",
@@ -412,18 +426,6 @@ def _channels(report: LogReport) -> Iterator[Finding]:
             return
 
 
-def _buffers(report: LogReport) -> Iterator[Finding]:
-    for (name, value), seen in report.settings.items():
-        if name == "NCCL_BUFFSIZE" and value.isdigit() and int(value[:18]) < _DEFAULT_BUFFER_BYTES:
-            yield log_finding(
-                "buffers",
-                "NCCL_BUFFSIZE",
-                f"{value} bytes, {places(seen)}; the default is {_DEFAULT_BUFFER_BYTES}",
-                "Smaller buffers make smaller messages, so that large operations wait more often.",
-                "unset NCCL_BUFFSIZE, unless memory is short",
-            )
-
-
 def _settings(report: LogReport) -> Iterable[Finding]:
     effective: dict[str, tuple[str, Seen]] = {}
     for (name, value), seen in report.settings.items():
@@ -446,7 +448,6 @@ def _settings(report: LogReport) -> Iterable[Finding]:
         if name.startswith("NCCL_") and name not in _EXPECTED_SETTINGS
     ]
     covered = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} if any(_paths_in_hosts(report)) else set()
-    covered |= {"NCCL_BUFFSIZE"} if any(_buffers(report)) else set()
     covered |= {"NCCL_NET", "NCCL_IB_DISABLE"} if any(_networks(report)) else set()
     several = _host_count(report) > 1
     for problem in judge(settings, number or None, ["several hosts"] if several else []):

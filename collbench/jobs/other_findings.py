@@ -3,7 +3,7 @@ tools say, what NCCL says at level INFO, and what nobody understood.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collbench.core.text import counted, some_of
@@ -11,12 +11,13 @@ from collbench.doctor.finding import Finding
 from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
-from collbench.jobs.nccl_log.places import Seen
+from collbench.jobs.nccl_log.places import LogPlace, Seen
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
-from collbench.jobs.said import said, system_error
+from collbench.jobs.said import own_words, said, says_why
 
 _MOST_SHOWN = 300  # characters of a line
+_NEAR_LINES = 10  # in which errors are of one message
 _CAME = re.compile(r"world_size=(?P<world>\d{1,6}), worker_count=(?P<count>\d{1,6})")
 _TOO_MANY = (
     "processes of another job or of an earlier start use its address or file, or more are started"
@@ -363,24 +364,35 @@ def _returned(report: LogReport) -> Iterator[Finding]:
     )
 
 
-def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
-    """Lines that name an error, of which nothing is known. The first leads, before what only calls
-    itself a warning; where no cause is_known, and something ended behind it, it is the fault.
+def unread_error(report: LogReport, others: Sequence[Finding]) -> Iterator[Finding]:
+    """Lines that name an error, of which nothing is known. The first, or one near it that says why,
+    leads before what only calls itself a warning. Where no other finding has a cause, and something
+    failed behind it or just before, it is the fault.
     """
     unread = sorted(
         report.unread_errors.values(), key=lambda one: (is_mild(one[0]), one[1].places[0])
     )
     if not unread:
         return
-    (text, seen), place = unread[0], unread[0][1].places[0]
-    ends = [one.seen.places[0] for one in report.warnings.values() if is_bare(one)]
-    leads = any(place.file == end.file and place < end for end in ends) and not is_mild(text)
+    first = unread[0][1].places[0]
+    near = LogPlace(first.file, first.line + _NEAR_LINES)
+    told = (one for one in unread if first <= one[1].places[0] <= near and not is_mild(one[0]))
+    text, seen = next((one for one in told if says_why(one[0])), unread[0])
+    unread.sort(key=lambda one: one[1] is not seen)
+    place, behind = seen.places[0], 2 if says_why(text) else 0  # of the line that names the error
+    leads = not is_mild(text) and any(
+        place.file == end.file and place.line <= end.line + behind
+        for end in (one.seen.places[0] for one in report.warnings.values() if is_bare(one))
+    )
+    is_known = any(one.severity == "fault" and not one.is_general for one in others)
     texts = [
         f"{places(at)}: {shown(one, _MOST_SHOWN if at is not seen else 2 * _MOST_SHOWN)}"
         for one, at in unread[:3]
     ]
     more = f"; and {counted(len(unread) - 3, 'other text')}" if len(unread) > 3 else ""
-    hint = known_error(f"{text} {system_error(text)}", "words")
+    words, to_do = own_words(text, is_known=False)
+    if is_mild(text):
+        words = f" It calls itself a warning, which may do no harm.{words}"
     who = said(text)
     yield log_finding(
         "unread-error",
@@ -388,7 +400,7 @@ def unread_error(report: LogReport, *, is_known: bool) -> Iterator[Finding]:
         "; ".join(texts) + more,
         (f"These are words {who}. " if who else "")
         + "No table here has this error: what else stands here may be its consequence."
-        + (f" By its words, perhaps {hint.why}." if hint else ""),
-        "read it; the first one most often matters" + (f": {hint.change}" if hint else ""),
+        + (words or " It names what failed, and no reason."),
+        "read it; the first one most often matters" + (f": {to_do}" if to_do else ""),
         "fault" if leads and not is_known else "remark",
     )

@@ -6,17 +6,27 @@ import errno
 import functools
 import os
 import re
+import signal
 
 from collbench.core import catalog
+from collbench.jobs.log_errors import KnownError, known_error, without_harmless
 
 # numbers that are said to be of the system, or are below 0, as the kernel returns them; -1 says
 # no more than that it failed
 _NUMBER = re.compile(
     r"(?:\berrno\b\W{0,4}|\bErrno |"
-    r"\b(?:error|err|ret|rc|returned|status|failed)\b[^\w-]{0,4}-(?!1\b))"
+    r"\b(?:error|err|ret|rc|returned|(?<!non-zero )status|failed)\b[^\w-]{0,4}-(?!1\b))"
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
+# how a process ended: below 0, or above 128, the signal that ended it
+_EXIT = re.compile(
+    r"\b(?:exit|return)(?:ed|s)?[ _]?(?:with |code|status|value){0,3}[^\w-]{0,4}"
+    r"(?P<code>-\d{1,2}|1[2-5]\d)\b",
+    re.IGNORECASE,
+)
+_EXITS = {126: "a program that cannot be executed", 127: "a program or library that is not found"}
+_SIGNALS = {int(one): one.name for one in signal.Signals}
 _RAISED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Failure|Timeout)\b")
 _SOURCE = re.compile(r"[\w./-]+\.(?:py|cc?|cpp|cu|go|rs|h|hpp|jl|java)[:(]\d+")
 
@@ -26,14 +36,53 @@ def system_error(text: str) -> str:
 
     >>> system_error("ret = -12"), system_error("mmap: Permission denied"), system_error("wait 12")
     ('Cannot allocate memory (ENOMEM)', 'Permission denied (EACCES)', '')
+    >>> system_error("exit code: 143"), system_error("exited with code 127")
+    ('ended by signal 15 (SIGTERM)', 'a program or library that is not found')
     """
     small = text.lower()
     found = max((one for one in _system_words() if one in small), key=len, default="")
     number = _system_words().get(found)
     if number is None and (match := _NUMBER.search(text)):
         number = int(match["number"])
-    name = errno.errorcode.get(number or 0)
-    return f"{os.strerror(number or 0)} ({name})" if name else ""
+    if name := errno.errorcode.get(number or 0):
+        return f"{os.strerror(number or 0)} ({name})"
+    code = int(ended["code"]) if (ended := _EXIT.search(text)) else 0
+    number = -code if code < 0 else code - 128
+    ended_by = f"ended by signal {number} ({_SIGNALS[number]})" if number in _SIGNALS else ""
+    return _EXITS.get(code, ended_by)
+
+
+def own_words(text: str, *, is_known: bool) -> tuple[str, str]:
+    """What a text itself says of its cause, and what to do then, first by its own advice.
+    is_known: what failed is told already, so that words of a mere failure say nothing more.
+
+    >>> own_words("frob: cannot start: Permission denied", is_known=True)[0][:52]
+    ' The line says Permission denied (EACCES): perhaps a'
+    >>> own_words("frob failed, exit code 1", is_known=True)
+    ('', '')
+    >>> own_words("it failed. Try a smaller frob.", is_known=True)[1]
+    'the text itself says "Try a smaller frob"'
+    """
+    error, hint = system_error(text), _hint(text)
+    hint = None if hint and hint.is_general and is_known else hint
+    found = re.search(catalog.load("causes", "words")["advice"], text, re.IGNORECASE)
+    advice = [f'the text itself says "{found[0].strip()}"'] if found else []
+    to_do = "; ".join([*advice, *([hint.change] if hint else [])])
+    if hint and error and is_known:
+        return f" The line says {error}: perhaps {hint.why}.", to_do
+    if hint:
+        return f" By its words, perhaps {hint.why}.", to_do
+    return f" The line says {error}." if error and is_known else "", to_do
+
+
+def says_why(text: str) -> bool:
+    """Whether a text has words of a cause, and not of a failure or an end alone."""
+    hint = _hint(text)
+    return hint is not None and not hint.is_general
+
+
+def _hint(text: str) -> KnownError | None:
+    return known_error(f"{without_harmless(text)} {system_error(text)}", "words")
 
 
 def said(text: str) -> str:

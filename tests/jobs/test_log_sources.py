@@ -310,6 +310,10 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("/x/nvshmem/bootstrap/frob_bootstrap.cpp:9: non-zero status: -6 frob failed",
          "nvshmem-bootstrap", "fault"),
         ("HIP failure: 'invalid argument'", "hip-argument", "fault"),
+        ("slurmd: error: cannot find cgroup plugin for frob", "slurm-cgroup", "fault"),
+        ("slurmstepd: error: unable to add task to memory cg", "slurm-cgroup-step", "risk"),
+        ("NVRM: frob: fabric state of the driver is out of sync", "fabric-state", "fault"),
+        ("error: Credential replayed", "slurm-launch", "fault"),
         ("[n1:7] Read -1, expected 4096, errno = 14", "device-pointer", "fault"),
         (" 5 0x00000000000149 __memcpy_frob_back()  :0", "crashed-copying", "fault"),
         ("NVRM: nvAssertFrob: Assertion failed: frob != NULL @ frob.c:1",
@@ -326,6 +330,70 @@ def test_an_unknown_error_says_whose_words_it_is_in() -> None:
     (one,) = findings_of("E x.cc:7 tcp_transport Session failed. Error: Bad address")
     assert one.check == "unread-error" and one.severity == "remark"
     assert "of Mooncake" in one.why and "EFAULT" in one.why and "GPU memory" in one.why
+
+
+def test_a_row_that_proves_no_cause_says_what_the_line_says() -> None:
+    for line, words in (
+        ("nvshmem frob.cpp:9: non-zero status: 7: Connection timed out", "says Connection timed"),
+        ("[1.0] [n1:7:0] frob.c:4 UCX  ERROR frob(): Bad address", "(EFAULT): perhaps a call"),
+        ("Worker frob died, exit code: -11", "ended by signal 11 (SIGSEGV)"),
+        ("frob.py: RuntimeError: the frob is not supported", "does not have it"),
+    ):
+        assert words in findings_of(line)[0].why, line
+    assert findings_of("RuntimeError: no. Try a smaller frob.")[0].change.endswith(
+        'the text itself says "Try a smaller frob"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "lead"),
+    [
+        ("frob.cpp:9 unhandled cuda error\nFrob failed: no such device", "unread-error"),
+        (HEAD + "x.cc:7 NCCL WARN frob is frobbed\nunhandled system error", "warning"),
+        ("frob init failed\nfrob: worker does not support frobs", "unread-error"),
+        ("frob init failed\nFrobError: Permission denied\nMPI_INIT failed", "unread-error"),
+        ("libfabric:frob:x():7<warn> frob: Permission denied\nMPI_INIT failed", "libfabric"),
+    ],
+)
+def test_what_says_why_leads_before_what_only_failed(text: str, lead: str) -> None:
+    found = findings_of(text)
+    assert found[0].check == lead
+    if lead == "unread-error":
+        assert "By its words" in found[0].why
+
+
+def test_an_interface_of_one_host_is_a_fault_where_ranks_go_by_the_network() -> None:
+    text = HEAD + "NCCL INFO NET/Socket : Using [0]frob0:10.0.0.1<0> [1]veth7:fe80::1%veth7<0>\n"
+    assert severities(text)["interface"] == "remark"
+    text += HEAD + "NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/0"
+    assert severities(text)["interface"] == "fault"
+
+
+def test_an_error_without_a_reason_says_so() -> None:
+    (one,) = findings_of("worker_frob.cpp:9] frob failed for slice")
+    assert one.why.endswith("It names what failed, and no reason.")
+    (one,) = findings_of("Warning: frob failed to frobnicate")
+    assert "calls itself a warning" in one.why
+
+
+@pytest.mark.parametrize(
+    ("frames", "where"),
+    [
+        (" 0  /x/libucs.so.0(ucs_handle_error+0x2e4) [0x7f]\n 1 0x00ff frob()  ???:0", "frob, "),
+        ("[n1:7] [ 0] /x/libc.so.6(+0x42)[0x7f]\n[n1:7] [ 1] /x/libfrob.so.4(frob+0x5)[0x7f]",
+         "frob of libfrob.so.4, x.log line 3"),
+    ],
+)  # fmt: skip
+def test_a_crash_says_where_its_stack_begins(frames: str, where: str) -> None:
+    found = findings_of(f"[n1:7] Signal: Segmentation fault (11)\n{frames}")
+    assert found[0].check == "crashed" and f"The stack begins in {where}" in found[0].why
+
+
+def test_a_text_of_cuda_has_the_meaning_of_its_number() -> None:
+    (one,) = findings_of(HEAD + "x.cc:7 NCCL WARN Cuda failure 'driver shutting down'")
+    assert one.check == "cuda-error" and "CUDA error 4 " in one.why
+    texts = catalog.load("causes", "catalog")["cuda_texts"]
+    assert set(texts.values()) <= set(numbered("cuda"))
 
 
 def test_an_error_that_was_only_announced_is_the_next_line() -> None:

@@ -181,7 +181,7 @@ def test_a_ring_that_crosses_between_numa_nodes_too_often() -> None:
     assert orders(known) == [((0, 2, 1, 3), 2)]
     assert crossings(known, (0, 2, 1, 3), report.numa) == (4, 2)
     assert crossings(known, (0, 1, 2, 3), report.numa) == (2, 2)
-    assert found(report) == {"ring-order": "risk", "buffers": "risk"}
+    assert found(report) == {"ring-order": "risk", "settings": "risk"}
     assert report.tuning["AllReduce", "Ring", "Simple"] == (52.8, 9.0)
     assert ("AllReduce", "Ring", "LL128") not in report.tuning  # no bandwidth: not possible
     assert [(row.op, row.sizes, row.algo) for row in chosen(report)] == [
@@ -325,7 +325,7 @@ def test_several_files_are_one_job() -> None:
     (known,) = report.communicators
     assert sorted(known.ranks) == [0, 1, 2, 3]
     assert report.files == ["0.log", "1.log", "2.log", "3.log"]
-    assert found(report) == {"ring-order": "risk", "buffers": "risk"}
+    assert found(report) == {"ring-order": "risk", "settings": "risk"}
 
 
 def test_a_log_that_ends_before_communicators_have_a_name() -> None:

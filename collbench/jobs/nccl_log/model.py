@@ -179,6 +179,7 @@ class LogReport:
     nodes: int = 0  # the most of communicators of which no more is known
     warnings: dict[str, LoggedWarning] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
+    crashed_in: str = ""  # where the stack of the first crash begins
     is_ended: bool = False  # whether a communicator was ended by its program
 
     @property

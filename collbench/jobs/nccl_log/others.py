@@ -58,15 +58,28 @@ _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:err
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
+_CRASH = re.compile(r"\bsignal\b|Segmentation|SIG(?:SEGV|ABRT|BUS|FPE|ILL)|==== backtrace", re.I)
+_MOST_FRAMES = 40  # lines behind a crash in which its stack may begin
+# a frame of a stack that has a name, in the forms of glibc, UCX, Open MPI and gdb
+_NATIVE_FRAME = re.compile(
+    r"(?P<library>[\w.+-]+\.so[\w.]*)\((?P<name>\w+)\+0x|"
+    r"\b\d+ +0x[0-9a-f]+ (?:in )?(?P<bare>\w+) ?\("
+)
+# frames of what caught the signal, or sent it on the program's word
+_OF_HANDLER = re.compile(
+    r"lib(?:c|pthread|ucs|stdc\+\+)[.-]|\bucs_|handle|signal|funlockfile|"
+    r"\b_*(?:raise|abort|g?killpg|assert\w*)\b"
+)
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")
 # of an error in a file that names none in stronger words
 _WEAK = re.compile(
-    r"\A(?!.*(?:ignor|optional|retry)).*\b(?:invalid|mismatch|reject|missing|unexpected|no such|"
-    r"not (?:found|match|supported|available|allowed|enough|valid)|does ?n.t|does not|inactive|"
-    r"must be|WARN(?:ING)?)",
+    r"\A(?!.*(?:ignor|optional)).*\b(?:(?<!no )invalid|is listening yet|mismatch|reject|missing|"
+    r"unexpected|no such|not (?:found|match|supported|available|allowed|enough|valid)|does ?n.t|"
+    r"does not|inactive|must be|WARN(?:ING)?)",
     re.IGNORECASE,
 )
 _MOST_WEAK = 3
+_WEAK_LINES = 3  # from an error in which weaker words are of the same message
 _WRAPPED = re.compile(r" ?[a-z]")  # the rest of a line that a terminal broke
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|plugin|conf\b", re.IGNORECASE
@@ -86,18 +99,19 @@ class OtherLines:
         self._block: list[tuple[str, LogPlace]] | None = None  # a message of Open MPI between rules
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
+        self._frames = 0  # lines left in which the stack of a crash may begin
 
     def is_awake(self, raw: str) -> bool:
         """Whether a line may say something; keep it fast: logs repeat a few shapes of lines."""
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
             return True
-        if self._open is not None or self._block is not None:
+        if self._open is not None or self._block is not None or self._frames:
             return True
         shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
         if shape in self._quiet:
             return False
-        if raw.startswith(_RULE):
+        if _RULE in raw[:100]:
             return True
         self._shape = shape
         is_rare = len(self._quiet) < _MOST_SHAPES
@@ -117,7 +131,7 @@ class OtherLines:
 
     def take(self, line: str, place: LogPlace) -> None:
         """Read a line, or at its end a block of them, which is one message."""
-        is_rule, block = line.rstrip() == _RULE, self._block
+        is_rule, block = line.strip() == _RULE, self._block
         if not block and is_rule:
             self._block = []
         elif block is None:
@@ -136,6 +150,12 @@ class OtherLines:
 
     def _take(self, line: str, place: LogPlace) -> None:
         report = self._report
+        if self._frames:
+            self._frames -= 1
+            frame = _NATIVE_FRAME.search(line)
+            if frame and not _OF_HANDLER.search(frame[0]):
+                name = f"{frame['name']} of {frame['library']}" if frame["name"] else frame["bare"]
+                report.crashed_in, self._frames = f"{name}, {place}", 0
         if self._continues(line, place):
             return
         if report.ras.is_awake(line) and report.ras.take(line, place):
@@ -185,8 +205,10 @@ class OtherLines:
             text, seen = self._report.unread_errors[self._open[0]]
             self._report.unread_errors[self._open[0]] = f"{text} [the text ends there]", seen
         self._open = None
+        errors = [at for _, seen in self._report.unread_errors.values() for at in seen.places]
         for line, place in self._weak:
-            if is_empty:
+            near = (at for at in errors if at.file == place.file)
+            if is_empty or any(abs(at.line - place.line) <= _WEAK_LINES for at in near):
                 self.keep_unread(line, place)
         self._weak.clear()
 
@@ -223,6 +245,8 @@ class OtherLines:
             text = line.strip()[:_MOST_TEXT]
             warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
             warning.seen.add(place, line=line)
+        if not self._report.crashed_in and _CRASH.search(line):
+            self._frames = _MOST_FRAMES
         return True
 
     def keep_unread(self, line: str, place: LogPlace, host: str = "") -> None:

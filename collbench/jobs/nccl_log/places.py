@@ -9,6 +9,7 @@ _MOST_OWNERS = 16
 # whose a line is, by its prefix or by what it names first: of each row the first pattern that fits
 _OWNERS = (
     (
+        ("rank {}", r"\[missing ranks: (\d[\d, ]{0,60})"),
         ("local rank {}", r"(?i:\blocal[_ ]rank)\W{1,3}(\d{1,6})\b"),
         ("rank {}", r"(?i:(?:\b|_)rank)[ _]?[:=#]?\s?(\d{1,6})\b(?! of)|\[1,(\d{1,6})\]<std"),
         ("process {}", r"\bon (?:proc|process(?:or)?) (\d{1,6})\b|\A\[?default(\d{1,4})\]"),
@@ -30,7 +31,7 @@ _OWNERS = (
         ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
          r":\d+(?::\d+)*\]"),
         ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
-         r"(?= \S+: task))\s{0,2}[\"']?(?!No |Connection )([A-Za-z0-9][\w.-]{0,60})"),
+         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed) )(\w[\w.-]{0,60})"),
         ("host {}", r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\b"),
     ),
 )  # fmt: skip
