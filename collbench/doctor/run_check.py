@@ -14,7 +14,7 @@ from collbench.bench.rank0 import drive_on_rank0
 from collbench.bench.ranks import Asked, asked
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import published_floor, reference
+from collbench.compare.baselines import is_published, published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.core.assessment import (
     check_assessment_files,
@@ -317,10 +317,14 @@ def _name(of: Case | Record) -> str:
 
 
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
-    """The shipped results of the same GPUs, where there are some."""
+    """What we measured on the same GPUs, where that is shipped. What others published is of another
+    machine, and no more than a floor.
+    """
     try:
         found = reference("", [record], across=("group",))
     except UsageError:
+        return "", {}
+    if is_published(found.name):
         return "", {}
     return found.name, reference_curves(found.records)
 

@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(
 def judged(**more: Any) -> tuple[str, str]:
     """The verdict and source of a row of GPUs."""
     check = _run_check.Check(out=io.StringIO(), known={})
-    of = ("allreduce", "cuda", 1 << 30, "ok", "out")
+    of = ("allreduce", more.get("backend", "cuda"), 1 << 30, "ok", "out")
     largest = next(
         row
         for row in read(H200)
@@ -242,6 +242,17 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
     limited = {"ceiling_gbs": 364.5, "limit": "NVLink 4 x18"}
     assert judged(**slow | {"ranks": 3} | limited) == ("FAIL", "the links")
     assert judged(**slow | {"ranks": 3, "notes": "noisy"} | limited)[0] == "WARN"
+
+
+@pytest.mark.parametrize(
+    ("backend", "gbs", "verdict"),
+    [("cuda", 15.95, "PASS"), ("nccl", 15.95, "PASS"), ("nccl", 11.0, "WARN"), ("nccl", 7, "FAIL")],
+)
+def test_what_others_published_is_a_floor(backend: str, gbs: float, verdict: str) -> None:
+    """The slowest that was published of 2 x 8 H100 at 1 MiB is 15.95 GB/s."""
+    hosts = {"device": "16 x NVIDIA H100 80GB HBM3", "ranks": 16, "hosts": 2}
+    row = hosts | {"size_bytes": 1 << 20, "backend": backend, "busbw_gbs": gbs}
+    assert judged(**row) == (verdict, "NCCL, hosts-published")
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
