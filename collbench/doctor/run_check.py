@@ -174,18 +174,16 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])
-    is_save = bool(options.get("save"))
-    is_saved = is_save and _save(check, host, kind, started, verdict, options.get("nodes"))
+    if options.get("save"):
+        _save(check, host, kind, started, verdict, options.get("nodes"))
+    elif verdict == "UNKNOWN":
+        _say_what_is_missing(check)
     if options.get("json"):
         document = as_json(check.findings, device, started, seconds)
         write_document(document, options["json"], "--json")
     only = host if len(set(group.hosts)) == 1 else ""
     write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
-    if verdict == "UNKNOWN" and not is_saved:
-        if not is_save:
-            _say_what_is_missing(check)
-        return UNJUDGED_CODE
-    return int(verdict == "FAIL")
+    return {"FAIL": 1, "UNKNOWN": UNJUDGED_CODE}.get(verdict, 0)
 
 
 def _say_what_is_missing(check: Check) -> None:
@@ -375,8 +373,8 @@ def _judge_record(
 
 def _save(
     check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
-) -> bool:
-    """Save the numbers that are no noise; returns whether they are a reference now, as they are
+) -> None:
+    """Save the numbers that are no noise, and say whether they are a reference now, as they are
     unless something failed.
     """
     values = {
@@ -386,16 +384,15 @@ def _save(
     }
     if not values:
         remark("Nothing is saved: all numbers are noise.")
-        return False
+        return
     saved = SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
     try:
         keep(saved, folder)
     except (OSError, RuntimeError) as error:
         remark(f"Nothing is saved: {error}.")
-        return False
+        return
     if not saved.is_reference:
         remark(f"Saved as a check of {host} that failed, and so no reference.")
-        return False
+        return
     more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
     remark(f"Saved as a reference of {host}: {counted(len(values), 'number')}{more}.")
-    return True
