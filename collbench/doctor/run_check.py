@@ -42,6 +42,7 @@ from collbench.core.screen import is_terminal, remark, say, width
 from collbench.core.text import UNBOUNDED, counted, wrapped
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.doctor.check_verdict import (
+    NO_REFERENCE,
     CheckLine,
     CheckUnit,
     Expectation,
@@ -190,9 +191,10 @@ def _say_what_is_missing(check: Check) -> None:
     """The next step where most lines were not judged."""
     late = sum(one.detail == OUT_OF_TIME for one in check.findings)
     unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
+    unheld = sum(one.detail == NO_REFERENCE for one in check.findings)
     if 2 * late > unknown:
         remark(f"{late} lines were not reached in a minute. Check again on a quiet machine.")
-    elif unknown and len(check.noise) < check.compared:
+    elif 2 * unheld > unknown:
         remark(
             "Most lines have nothing to be held against. If this machine is as fast as it should"
             " be, save this run as the reference: collbench check --save"

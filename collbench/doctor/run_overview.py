@@ -65,6 +65,8 @@ class Overview:
             return f"busy. {self.busy}"
         if self.verdict == "PASS":
             return f"as fast as {' and '.join(dict.fromkeys(one.source for one in self.lines))}"
+        if self._is_noise:
+            return "repeats differ too much to judge by"
         if self.verdict == "UNKNOWN":
             return "nothing is known that these numbers could be held against"
         worst = next(one for one in self.lines if one.verdict == self.verdict)
@@ -72,10 +74,18 @@ class Overview:
         return f"{worst.name}: {worst.detail}{of}"
 
     @property
+    def _is_noise(self) -> bool:
+        """Whether there was something to judge by, and noise hid it."""
+        hidden = (one.verdict == "UNKNOWN" and one.expected is not None for one in self.lines)
+        return self.verdict == "UNKNOWN" and any(hidden)
+
+    @property
     def next(self) -> str:
         """The command to type next."""
         if self.verdict == "UNKNOWN" and self.busy:
             return "collbench, when these processes have ended"
+        if self._is_noise:
+            return "collbench, on a quiet machine"
         return _NEXT[self.verdict]
 
 

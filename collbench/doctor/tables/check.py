@@ -106,7 +106,11 @@ def assessment_of(
             AssessedLine(
                 name=one.name,
                 grade=_GRADES[one.verdict],
-                text=one.detail if one.verdict in ("SKIP", "UNKNOWN") else line(one),
+                text=(
+                    one.detail
+                    if one.verdict in ("SKIP", "UNKNOWN") and one.expected is None
+                    else line(one)
+                ),
                 host=host,
                 unit=one.unit,
                 value=one.value,
