@@ -21,6 +21,7 @@ from collbench.core.limits import LEAST_PEERS, OWN_CHECKS
 from collbench.core.text import counted
 from collbench.doctor.check_verdict import SEVERITY, Expectation, Verdict
 
+TIME = ", us"  # how the key of a time ends; else a number is a rate
 MOST_BYTES = 1 << 20  # of a node's file that are read, the newest: some 1,200 checks
 
 
@@ -46,30 +47,37 @@ class SavedCheck(NamedTuple):
 
 
 def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, list[Expectation]]:
-    """What each number is held against: the median of the node's own last OWN_CHECKS that have it,
-    and that of its peers' newest, where there are LEAST_PEERS of them.
+    """What each number is held against: the node's own past (see own_level), and the median of its
+    peers' newest, where there are LEAST_PEERS of them.
     """
-    own: dict[str, list[tuple[float, str]]] = {}
+    known: dict[str, list[Expectation]] = {}
     peers: dict[str, list[float]] = {}
     for name, checks in read_nodes(folder).items():
         good = [one for one in checks if one.kind == kind and one.is_reference]
         newest = {key: value for one in good for key, value in one.values.items()}
         for key, value in newest.items():
             if name == host:
-                past = [(one.values[key], one.day) for one in good if key in one.values]
-                own[key] = past[-OWN_CHECKS:]
+                past = [one for one in good if key in one.values]
+                count = min(len(past), OWN_CHECKS)
+                source = f"check {past[0].day}" if count == 1 else f"{count} own checks"
+                level = own_level([one.values[key] for one in past], key)
+                known[key] = [Expectation(value=level, source=source)]
             else:
                 peers.setdefault(key, []).append(value)
-    known: dict[str, list[Expectation]] = {}
-    for key, last in own.items():
-        source = f"check {last[0][1]}" if len(last) == 1 else f"{len(last)} own checks"
-        value = median(number for number, _ in last)
-        known[key] = [Expectation(value=value, source=source)]
     for key, values in peers.items():
         if len(values) >= LEAST_PEERS:
             source = counted(len(values), "peer")
             known.setdefault(key, []).append(Expectation(value=median(values), source=source))
     return known
+
+
+def own_level(values: Sequence[float], key: str) -> float:
+    """Of a node's good values of a number, the oldest first, the better of the medians of the first
+    OWN_CHECKS and of the last: held against the last alone, a node that becomes slower in steps
+    would pass after each.
+    """
+    better = min if key.endswith(TIME) else max
+    return better(median(values[:OWN_CHECKS]), median(values[-OWN_CHECKS:]))
 
 
 def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:

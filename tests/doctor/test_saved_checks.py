@@ -47,6 +47,17 @@ def test_a_node_is_held_against_its_own_past() -> None:
     assert known() == {"link": [(3.0, "3 own checks")], "copy": [(7.0, "check 2026-01-02")]}
 
 
+def test_a_node_that_becomes_slower_in_steps_is_held_against_its_first_checks() -> None:
+    for day in range(120):
+        lost = 0.82 ** (day // 30)
+        keep(check(day)._replace(values={"link, GB/s": 100 * lost, "step, us": 10 / lost}), None)
+    held = "20 own checks"
+    assert known() == {"link, GB/s": [(100.0, held)], "step, us": [(10.0, held)]}
+    for day in range(120, 140):
+        keep(check(day)._replace(values={"link, GB/s": 110.0, "step, us": 9.0}), None)
+    assert known() == {"link, GB/s": [(110.0, held)], "step, us": [(9.0, held)]}
+
+
 def test_a_node_is_held_against_its_peers_in_a_shared_folder(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     for number in range(LEAST_PEERS):

@@ -3,18 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from statistics import median
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT, OWN_CHECKS
+from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
 from collbench.core.text import table
 from collbench.core.verdict import Array, noise_scale, segments
 from collbench.doctor.check_verdict import SEVERITY, Verdict
-from collbench.doctor.saved_checks import SavedCheck
-
-_TIME: Final = ", us"  # how the key of a time ends; else a number is a rate
+from collbench.doctor.saved_checks import TIME, SavedCheck, own_level
 
 
 class NodeState(NamedTuple):
@@ -63,8 +60,8 @@ def _failure(checks: Sequence[SavedCheck]) -> tuple[float, str, str] | None:
     slower = {}
     for key, value in failed[0].values.items():
         if past := [one.values[key] for one in good if key in one.values]:
-            sign = 1 if key.endswith(_TIME) else -1
-            slower[key] = sign * math.log(value / median(past[-OWN_CHECKS:]))
+            sign = 1 if key.endswith(TIME) else -1
+            slower[key] = sign * math.log(value / own_level(past, key))
     worst = max(slower, key=slower.__getitem__, default="")
     if not worst or slower[worst] <= 0:
         return None
@@ -87,7 +84,7 @@ def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
         keys = [key for key in keys if sum(key in one.values for one in checks) > 1]
         numbers = [[one.values.get(key, math.nan) for key in keys] for one in checks]
     logs = np.log(numbers)
-    logs *= [1 if key.endswith(_TIME) else -1 for key in keys]  # as times: more is slower
+    logs *= [1 if key.endswith(TIME) else -1 for key in keys]  # as times: more is slower
     first, late = (_middles(part) for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)],
                                                logs[-LEAST_SEGMENT:]))  # fmt: skip
     moved = np.nan_to_num(np.abs(late - first))
