@@ -9,6 +9,8 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,8 +28,8 @@ MOST_BYTES = 1 << 20  # of a node's file that are read, the newest: some 1,200 c
 
 
 class SavedCheck(NamedTuple):
-    """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601.
-    values: by the name of a line and its unit.
+    """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601,
+    by a clock that may be wrong. values: by the name of a line and its unit.
     """
 
     host: str
@@ -38,12 +40,15 @@ class SavedCheck(NamedTuple):
 
     @property
     def day(self) -> str:
-        return self.started[:10]
+        return datetime.fromisoformat(self.started).date().isoformat()
 
     @property
     def is_reference(self) -> bool:
         """Whether others are held against it: nothing failed."""
         return self.verdict != "FAIL"
+
+
+_FIELDS = itemgetter(*SavedCheck._fields)
 
 
 def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, list[Expectation]]:
@@ -81,17 +86,17 @@ def own_level(values: Sequence[float], key: str) -> float:
 
 
 def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
-    """The checks of every node, the oldest first; None: those in the user's state. Lines and files
-    that are broken count for nothing.
+    """The checks of every node in the order of their lines; None: those in the user's state. What
+    counts for nothing: lines and files that are broken, and lines of another node than the file's.
     """
     nodes: dict[str, list[SavedCheck]] = {}
     with cyclic_gc_disabled():
         for file in sorted(_files(folder)):
             with suppress(OSError):
-                for check in filter(None, map(_check_of, _parsed(_newest(file).splitlines()))):
-                    nodes.setdefault(check.host, []).append(check)
-    for checks in nodes.values():
-        checks.sort(key=lambda one: one.started)
+                checks = list(filter(None, map(_check_of, _parsed(_newest(file).splitlines()))))
+                for host in {one.host for one in checks}:
+                    if _file_name(host) == file.name:
+                        nodes[host] = [one for one in checks if one.host == host]
     return nodes
 
 
@@ -209,14 +214,20 @@ def _value_of(line: bytes) -> object:
 
 
 def _check_of(value: Any) -> SavedCheck | None:  # Any: of JSON
-    """The check of a line, None if it is broken. By hand: the codec takes four times as long."""
+    """The check of a line, None if it is broken; fields of other versions are left out. By hand:
+    the codec takes four times as long.
+    """
     try:
-        check = SavedCheck(**value)
+        check = SavedCheck._make(_FIELDS(value))
+        datetime.fromisoformat(check.started)
         numbers = check.values.values()
+        types = {*map(type, numbers)}
         is_whole = f"{check.host}{check.kind}{check.started}".isprintable()
         is_whole &= {*map(type, check[:3])} == {str} and check.verdict in SEVERITY
-        is_whole &= {*map(type, numbers)} <= {float} and min(numbers, default=1.0) > 0
-        is_whole &= max(numbers, default=1.0) < math.inf
-    except (TypeError, LookupError, AttributeError):
+        is_whole &= types <= {float, int} and min(numbers, default=1.0) > 0
+        is_whole &= math.isfinite(sum(numbers))
+        if int in types:
+            check = check._replace(values={name: float(one) for name, one in check.values.items()})
+    except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
         return None
     return check if is_whole else None

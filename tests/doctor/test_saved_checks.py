@@ -11,7 +11,14 @@ import pytest
 from collbench.core.limits import LEAST_PEERS
 from collbench.doctor import saved_checks
 from collbench.doctor.check_verdict import Verdict
-from collbench.doctor.saved_checks import SavedCheck, forget, keep, read_nodes, reference_values
+from collbench.doctor.saved_checks import (
+    SavedCheck,
+    forget,
+    keep,
+    read_nodes,
+    reference_values,
+    without_checks,
+)
 from collbench.doctor.tables.nodes import node_lines, states_of
 
 KIND = "2 x H200; 2 ranks"
@@ -75,7 +82,7 @@ def test_all_of_the_state_can_be_forgotten() -> None:
     assert (forget(), forget(), known()) == (1, 0, {})
 
 
-GOOD = '{"host": "n1", "kind": "k", "started": "2027", "verdict": "PASS", "values": '
+GOOD = '{"host": "n1", "kind": "k", "started": "2027-01-01", "verdict": "PASS", "values": '
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,9 @@ GOOD = '{"host": "n1", "kind": "k", "started": "2027", "verdict": "PASS", "value
     [
         "", "{", "[]", "7", "\x00" * 10, '{"host": "n1"}',
         f'{GOOD}{{"link": "fast"}}}}', f'{GOOD}{{"link": -1.0}}}}', f'{GOOD}{{"link": 1e999}}}}',
-        f"{GOOD}[1.0]}}", f'{GOOD}{{}}}}'.replace('"PASS"', "7"), "[" * 100_000,
+        f"{GOOD}[1.0]}}", f'{GOOD}{{"a": 1.0, "link": NaN}}}}', f'{GOOD}{{"link": 1{"0" * 400}}}}}',
+        f"{GOOD}{{}}}}".replace("2027-01-01", "zzz"), f"{GOOD}{{}}}}".replace("n1", "n2"),
+        f'{GOOD}{{}}}}'.replace('"PASS"', "7"), "[" * 100_000,
     ],
 )  # fmt: skip
 def test_broken_lines_count_for_nothing(folder: Path, text: str) -> None:
@@ -92,6 +101,27 @@ def test_broken_lines_count_for_nothing(folder: Path, text: str) -> None:
         file.write(text)
     keep(check(4, link=4.0), None)
     assert [one.values["link"] for one in read_nodes(None)["n1"]] == [3.0, 4.0]
+
+
+def test_lines_of_other_versions_and_with_a_wrong_clock_count(folder: Path) -> None:
+    keep(check(3, link=3.0), None)
+    keep(check(1, link=1.0)._replace(started="2031-01-01T10:00:00+00:00"), None)
+    with (folder / "n1.jsonl").open("a") as file:
+        file.write(f'{GOOD}{{"link": 7}}, "more": 1}}\n')
+    keep(check(2, link=2.0, verdict="FAIL"), None)
+    checks = read_nodes(None)["n1"]
+    assert [one.values["link"] for one in checks] == [3.0, 1.0, 7.0, 2.0]
+    assert type(checks[2].values["link"]) is float
+    (state,) = states_of({"n1": checks})
+    assert (state.day, state.verdict) == ("2026-01-03", "FAIL")
+
+
+def test_a_file_speaks_for_its_own_node_alone(folder: Path) -> None:
+    keep(check(3, link=3.0), None)
+    (folder / "spoof.jsonl").write_bytes((folder / "n1.jsonl").read_bytes().replace(b"3.0", b"1.0"))
+    nodes = read_nodes(None)
+    assert [one.values["link"] for one in nodes["n1"]] == [3.0]
+    assert without_checks(None, nodes) == ["spoof.jsonl"]
 
 
 def test_the_newest_checks_of_a_long_history_stay(
