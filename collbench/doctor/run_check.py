@@ -1,6 +1,7 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from collbench.compare.baselines import is_published, published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.core.assessment import (
     check_assessment_files,
+    hostlist,
     talk_beside,
     this_host,
     write_assessment,
@@ -134,9 +136,16 @@ def run_check(options: Options, end_s: float) -> int:
     return drive_on_rank0(who.group, lambda: _drive(who, options, end_s))
 
 
+def node_name(hosts: Sequence[str]) -> str:
+    """Under which name a check of ranks on these hosts is kept: of several that of `bad:`."""
+    return hostlist(hosts) if len(set(hosts)) > 1 else this_host()
+
+
 def machine_kind(device: str, who: Asked) -> str:
     """Of which kind a machine is whose references are saved."""
-    return f"{device}; {who.ranks} ranks; {who.backend}; {who.group.kind}"
+    hosts = len(set(who.group.hosts))
+    kind = f"{device}; {who.ranks} ranks; {who.backend}; {who.group.kind}"
+    return f"{kind}; {hosts} hosts" if hosts > 1 else kind
 
 
 def _drive(who: Asked, options: Options, end_s: float) -> int:
@@ -146,14 +155,14 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     out = talk_beside(options, "json")
     topology = who.topology
     device = device_of(topology, backend)
-    host, kind = this_host(), machine_kind(device, who)
+    host, kind = node_name(group.hosts), machine_kind(device, who)
     busy = BusyRemark()
     check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     if above := heading(_columns(out)):
         say(above, file=out)
-    check.add(machine_line(topology, backend, ranks))
+    check.add(machine_line(topology, backend, ranks, group.hosts))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local" and not is_peer(backend):  # a rank of a launcher has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
@@ -214,13 +223,16 @@ def _columns(out: IO[str]) -> int:
     return width(out) if is_terminal(out) else UNBOUNDED
 
 
-def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
-    """What joins the ranks, in words."""
+def machine_line(
+    topology: Topology | None, backend: str, ranks: int, hosts: Sequence[str] = ()
+) -> CheckLine:
+    """What joins the ranks, in words. hosts: of each rank, where a launcher has started them."""
+    by_host = _by_host(hosts) if len(set(hosts)) > 1 else ""
     if topology is None or backend == "cpu":
-        cores = usable_cores()
-        text = f"{counted(cores, 'CPU core')}, ranks share memory"
-        is_crowded = ranks > cores
-        more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
+        cores, most = usable_cores(), max(Counter(hosts).values()) if by_host else ranks
+        text = by_host or f"{counted(cores, 'CPU core')}, ranks share memory"
+        is_crowded = most > cores
+        more = f"; {most} ranks wait for each other's turn" if is_crowded else ""
         return CheckLine(
             name="topology", verdict="WARN" if is_crowded else "PASS", detail=text + more
         )
@@ -228,9 +240,25 @@ def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLi
     labels = [path(topology, a.id, b.id).label for a in here for b in here if a.index < b.index]
     kinds = list(dict.fromkeys(labels))
     text = f"{len(topology.gpus)} GPUs, joined by {', '.join(kinds) or 'nothing'}"
+    text += f"; {by_host}" if by_host else ""
     if len(kinds) > 1:
         return CheckLine(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
     return CheckLine(name="topology", verdict="PASS", detail=text)
+
+
+def _by_host(hosts: Sequence[str]) -> str:
+    """How many ranks each host has.
+
+    >>> _by_host(["h1", "h2", "h2", "h3"])
+    '1 rank on each of h[1,3], 2 ranks on h2'
+    """
+    alike: dict[int, list[str]] = {}
+    for host, ranks in Counter(hosts).items():
+        alike.setdefault(ranks, []).append(host)
+    return ", ".join(
+        f"{counted(ranks, 'rank')} on {'each of ' * (len(names) > 1)}{hostlist(names)}"
+        for ranks, names in alike.items()
+    )
 
 
 def _judge_pair(

@@ -9,13 +9,16 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
+from collbench.bench.ranks import Asked
 from collbench.core.collectives import OPS
 from collbench.core.errors import UNJUDGED_CODE
+from collbench.core.options import Settings
 from collbench.core.record import Record, read
 from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckUnit, Expectation, Measured
@@ -265,6 +268,24 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
         _run_check._judge_pair(check, pair, (0, 1), None, "cuda")
     assert [one.verdict for one in check.findings] == ["FAIL", "SKIP"]
     assert check.compared == 1
+
+
+def test_a_check_of_several_hosts_is_kept_under_the_names_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_run_check, "usable_cores", lambda: 2)
+    hosts = ("h1", "h2", "h3", "h4")
+    assert _run_check.node_name(hosts) == "h[1-4]"
+    one, several = (
+        _run_check.machine_kind("cores", Asked("cpu", 4, Settings(), group, ()))
+        for group in (SimpleNamespace(hosts=of, kind="mpi") for of in (hosts[:1] * 4, hosts))
+    )
+    assert one != several
+    line = _run_check.machine_line(None, "cpu", 4, hosts)
+    assert (line.verdict, line.detail) == ("PASS", "1 rank on each of h[1-4]")
+    line = _run_check.machine_line(None, "cpu", 4, ("h1", "h2", "h2", "h2"))
+    assert (line.verdict, line.detail.count("3 ranks wait")) == ("WARN", 1)
+    assert "ranks share memory" in _run_check.machine_line(None, "cpu", 2, ("h1",)).detail
 
 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:
