@@ -1,5 +1,6 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,14 @@ from collbench.doctor.check_verdict import (
     judge,
     whole,
 )
-from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
+from collbench.doctor.saved_checks import (
+    SavedCheck,
+    checks_of,
+    forget,
+    keep,
+    reference_values,
+    refuse_unkept,
+)
 from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
@@ -65,6 +73,7 @@ _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
 _ON_GPUS = ("64", "1M", "256M")
 CHECK_SIZES = {"cuda": _ON_GPUS, "nccl": _ON_GPUS, "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
+_CORE = "CPU core"
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 
@@ -162,12 +171,16 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     if above := heading(_columns(out)):
         say(above, file=out)
-    check.add(machine_line(topology, backend, ranks, group.hosts))
-    devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
+    devices = {} if launcher() else _devices(topology, backend)  # else the launcher chooses
+    is_chosen = _is_chosen(options)
+    past = checks_of(host, options.get("nodes"))
+    joined = machine_line(topology, backend, ranks, group.hosts)
+    check.add(beside_past(joined, devices, past, is_chosen=is_chosen))
+    numbers = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local" and not is_peer(backend):  # a rank of a launcher has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
-        for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
-            _judge_pair(check, pair, devices, topology, backend)
+        for pair in measure(group, backend, numbers, settings, ("stores",), end_s=pairs_s):
+            _judge_pair(check, pair, numbers, topology, backend)
     judge_collectives(check, who, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
@@ -185,7 +198,8 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
         )
     verdict = whole([one.verdict for one in check.findings])
     if options.get("save"):
-        _save(check, host, kind, started, verdict, options.get("nodes"))
+        devices = {} if is_chosen and _CORE not in devices else devices
+        _save(check, SavedCheck(host, kind, started, verdict, {}, devices), options.get("nodes"))
     elif verdict == "UNKNOWN":
         _say_what_is_missing(check)
     if options.get("json"):
@@ -214,8 +228,55 @@ def device_of(topology: Topology | None, backend: str) -> str:
     """The GPUs by name and number, or the CPU."""
     if topology is None or backend == "cpu":
         return cpu_name()
-    names = [gpu.name for gpu in topology.gpus]
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return _listed(_devices(topology, backend))
+
+
+def _devices(topology: Topology | None, backend: str) -> Mapping[str, int]:
+    """How many devices there are of each name."""
+    if topology is None or backend == "cpu":
+        return {_CORE: usable_cores()}
+    return Counter(gpu.name for gpu in topology.gpus)
+
+
+def _listed(devices: Mapping[str, int]) -> str:
+    return ", ".join(
+        counted(count, name) if name == _CORE else f"{count} x {name}"
+        for name, count in devices.items()
+    )
+
+
+def _is_chosen(options: Options) -> bool:
+    """Whether somebody chose GPUs, or CPUs, so that fewer than before are no loss."""
+    is_given = any(options.get(name) for name in ("gpus", "ranks"))
+    is_given |= options.get("backend") == "cpu"
+    return is_given or "CUDA_VISIBLE_DEVICES" in os.environ
+
+
+def beside_past(
+    joined: CheckLine, devices: Mapping[str, int], past: Sequence[SavedCheck], *, is_chosen: bool
+) -> CheckLine:
+    """The line of what joins the ranks, held against the newest good checks of this node that found
+    devices by themselves: FAIL if GPUs are gone, WARN if cores are.
+    """
+    good = [one for one in reversed(past) if one.is_reference and one.devices]
+    of_gpus = next((one for one in good if _CORE not in one.devices), None)
+    of_cores = next((one for one in good if _CORE in one.devices), None)
+    verdict: Verdict
+    if of_gpus and not is_chosen and (_CORE in devices or _are_fewer(devices, of_gpus.devices)):
+        verdict, then = "FAIL", of_gpus
+    elif of_cores and _are_fewer(devices, of_cores.devices):
+        verdict, then = "WARN", of_cores
+    else:
+        return joined
+    had = f"{joined.detail}; on {then.day} there were {_listed(then.devices)}"
+    return replace(joined, verdict=verdict, detail=had)
+
+
+def _are_fewer(devices: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Whether devices are gone. Where no name is the same they were exchanged."""
+    return any(name in devices for name in before) and any(
+        devices.get(name, 0) < count for name, count in before.items()
+    )
 
 
 def _columns(out: IO[str]) -> int:
@@ -401,9 +462,7 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _save(
-    check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
-) -> None:
+def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
     """Save the numbers that are no noise, and say whether they are a reference now, as they are
     unless something failed.
     """
@@ -415,14 +474,13 @@ def _save(
     if not values:
         remark("Nothing is saved: all numbers are noise.")
         return
-    saved = SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
     try:
-        keep(saved, folder)
+        keep(saved._replace(values=values), folder)
     except (OSError, RuntimeError) as error:
         remark(f"Nothing is saved: {error}.")
         return
     if not saved.is_reference:
-        remark(f"Saved as a check of {host} that failed, and so no reference.")
+        remark(f"Saved as a check of {saved.host} that failed, and so no reference.")
         return
     more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
-    remark(f"Saved as a reference of {host}: {counted(len(values), 'number')}{more}.")
+    remark(f"Saved as a reference of {saved.host}: {counted(len(values), 'number')}{more}.")

@@ -29,7 +29,8 @@ MOST_BYTES = 1 << 20  # of a node's file that are read, the newest: some 1,200 c
 
 class SavedCheck(NamedTuple):
     """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601,
-    by a clock that may be wrong. values: by the name of a line and its unit.
+    by a clock that may be wrong. values: by the name of a line and its unit. devices: how many were
+    found of each name; none where somebody chose them.
     """
 
     host: str
@@ -37,6 +38,7 @@ class SavedCheck(NamedTuple):
     started: str
     verdict: Verdict
     values: Mapping[str, float]
+    devices: Mapping[str, int] = {}
 
     @property
     def day(self) -> str:
@@ -48,7 +50,7 @@ class SavedCheck(NamedTuple):
         return self.verdict != "FAIL"
 
 
-_FIELDS = itemgetter(*SavedCheck._fields)
+_FIELDS = itemgetter(*SavedCheck._fields[:-1])
 
 
 def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, list[Expectation]]:
@@ -92,12 +94,19 @@ def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
     nodes: dict[str, list[SavedCheck]] = {}
     with cyclic_gc_disabled():
         for file in sorted(_files(folder)):
-            with suppress(OSError):
-                checks = list(filter(None, map(_check_of, _parsed(_newest(file).splitlines()))))
-                for host in {one.host for one in checks}:
-                    if _file_name(host) == file.name:
-                        nodes[host] = [one for one in checks if one.host == host]
+            checks = _checks_in(file)
+            for host in {one.host for one in checks}:
+                if _file_name(host) == file.name:
+                    nodes[host] = [one for one in checks if one.host == host]
     return nodes
+
+
+def checks_of(host: str, folder: Path | None) -> list[SavedCheck]:
+    """The checks of a node in the order of their lines."""
+    with suppress(RuntimeError):  # no home
+        file = _folder(folder) / _file_name(host)
+        return [one for one in _checks_in(file) if one.host == host]
+    return []
 
 
 def without_checks(folder: Path | None, nodes: Iterable[str]) -> list[str]:
@@ -195,6 +204,12 @@ def _newest(file: Path) -> bytes:
     return data if size <= MOST_BYTES else data[data.find(b"\n") + 1 :]
 
 
+def _checks_in(file: Path) -> list[SavedCheck]:
+    with suppress(OSError):
+        return list(filter(None, map(_check_of, _parsed(_newest(file).splitlines()))))
+    return []
+
+
 def _parsed(lines: Sequence[bytes]) -> Iterable[object]:
     """The values of lines of JSON, None of a broken one. One call shares the names of all, which
     takes half the time and memory.
@@ -218,7 +233,7 @@ def _check_of(value: Any) -> SavedCheck | None:  # Any: of JSON
     the codec takes four times as long.
     """
     try:
-        check = SavedCheck._make(_FIELDS(value))
+        check = SavedCheck._make((*_FIELDS(value), value.get("devices", {})))
         datetime.fromisoformat(check.started)
         numbers = check.values.values()
         types = {*map(type, numbers)}
@@ -226,6 +241,7 @@ def _check_of(value: Any) -> SavedCheck | None:  # Any: of JSON
         is_whole &= {*map(type, check[:3])} == {str} and check.verdict in SEVERITY
         is_whole &= types <= {float, int} and min(numbers, default=1.0) > 0
         is_whole &= math.isfinite(sum(numbers))
+        is_whole &= {*map(type, check.devices.values())} <= {int}
         if int in types:
             check = check._replace(values={name: float(one) for name, one in check.values.items()})
     except (TypeError, LookupError, AttributeError, ValueError, OverflowError):

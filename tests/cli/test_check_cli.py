@@ -16,12 +16,14 @@ import pytest
 
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
 from collbench.bench.ranks import Asked
+from collbench.core.assessment import this_host
 from collbench.core.collectives import OPS
 from collbench.core.errors import UNJUDGED_CODE
+from collbench.core.host import usable_cores
 from collbench.core.options import Settings
 from collbench.core.record import Record, read
 from collbench.doctor import run_check as _run_check
-from collbench.doctor.check_verdict import CheckUnit, Expectation, Measured
+from collbench.doctor.check_verdict import CheckLine, CheckUnit, Expectation, Measured, Verdict
 from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
 from tests.support.commands import invoke, result_of
@@ -286,6 +288,60 @@ def test_a_check_of_several_hosts_is_kept_under_the_names_of_all(
     line = _run_check.machine_line(None, "cpu", 4, ("h1", "h2", "h2", "h2"))
     assert (line.verdict, line.detail.count("3 ranks wait")) == ("WARN", 1)
     assert "ranks share memory" in _run_check.machine_line(None, "cpu", 2, ("h1",)).detail
+
+
+H200S = "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("now", "is_chosen", "verdict"),
+    [
+        ({H200S: 8}, False, "PASS"),
+        ({H200S: 7}, False, "FAIL"),
+        ({H200S: 7}, True, "PASS"),
+        ({"NVIDIA B200": 4}, False, "PASS"),
+        ({"CPU core": 32}, False, "FAIL"),
+        ({"CPU core": 32}, True, "PASS"),
+        ({"CPU core": 31}, True, "WARN"),
+        ({}, False, "PASS"),
+    ],
+)
+def test_a_node_that_lost_devices_does_not_pass(
+    now: dict[str, int], is_chosen: bool, verdict: str
+) -> None:
+    def before(verdict: Verdict, **devices: int) -> SavedCheck:
+        started = "2026-11-23T10:00:00+00:00"
+        names = {"gpus": H200S, "cores": "CPU core"}
+        found = {names[name]: count for name, count in devices.items()}
+        return SavedCheck("h", "k", started, verdict, {}, found)
+
+    past = [before("UNKNOWN", gpus=8), before("PASS", cores=32), before("PASS")]
+    past.append(before("FAIL", gpus=7))
+    joined = CheckLine(name="topology", verdict="PASS", detail="as it is")
+    found = _run_check.beside_past(joined, now, past, is_chosen=is_chosen)
+    assert found.verdict == verdict
+    if verdict == "FAIL":
+        assert found.detail == "as it is; on 2026-11-23 there were 8 x NVIDIA H200"
+
+
+@pytest.mark.exhaustive
+def test_without_its_gpus_a_node_fails_until_somebody_chooses_the_cpus(
+    two_collectives: None,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("collbench.bench.ranks.has_nvidia_gpus", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    had = SavedCheck(this_host(), "8 x GPU", "2026-11-23", "PASS", {"link": 1.0}, {H200S: 8})
+    keep(had, tmp_path)
+    nodes = ("--nodes", str(tmp_path))
+    for _ in range(2):
+        code, out, _ = invoke(capfd, "check", "--save", *nodes)
+        assert (code, "there were 8 x NVIDIA H200" in out) == (1, True)
+    assert invoke(capfd, *CHECK, *nodes)[0] != 1
+    *_, last = read_nodes(tmp_path)[this_host()]
+    assert (last.verdict, last.devices) == ("FAIL", {"CPU core": usable_cores()})
 
 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:
