@@ -52,7 +52,9 @@ def test_a_check_and_its_documents(
     quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     junit = tmp_path / "check.xml"
-    code, out, err = invoke(capfd, *CHECK, "--json", "-", "--junit", str(junit))
+    gauges = tmp_path / "check.prom"
+    files = ("--junit", str(junit), "--prometheus", str(gauges))
+    code, out, err = invoke(capfd, *CHECK, "--json", "-", *files)
     document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
@@ -72,6 +74,7 @@ def test_a_check_and_its_documents(
     assert [case.get("name") for case in cases] == [*names, "the whole"]
     assert cases[-1].find("error") is not None
     assert all(case.find("skipped") is not None for case in cases[1:-1])
+    assert f'grade="unknown"}} {len(names) - 1}\n' in gauges.read_text()
 
     known = far_faster(document)
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)

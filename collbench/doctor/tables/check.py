@@ -85,22 +85,22 @@ def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: f
 
 
 _GRADES: Mapping[Verdict, Grade] = {
-    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "skipped",
+    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "unknown",
 }  # fmt: skip
 
 
 def assessment_of(
     findings: Sequence[CheckLine], device: str, host: str, seconds: float
 ) -> Assessment:
-    """The findings as an assessment: warnings are good, and say so; a whole that is UNKNOWN is
-    unknown. host: "" if the ranks are on several.
+    """The findings as an assessment: warnings are good, and say so; only a whole that is UNKNOWN is
+    an error. host: "" if the ranks are on several.
     """
     verdicts = [one.verdict for one in findings]
     verdict = whole(verdicts)
     return Assessment(
         command="check",
         subject=device,
-        grade="unknown" if verdict == "UNKNOWN" else _GRADES[verdict],
+        grade=_GRADES[verdict],
         why=f"{verdict}: {judged_lines(verdicts)} of {len(verdicts)} lines judged",
         lines=[
             AssessedLine(
@@ -115,6 +115,7 @@ def assessment_of(
                 unit=one.unit,
                 value=one.value,
                 expected=one.expected,
+                is_needed=False,
             )
             for one in findings
         ],
