@@ -98,11 +98,10 @@ def command(context: click.Context, /, **_: object) -> None:
 
 
 def _list_nodes(folder: Path | None, options: Options) -> None:
-    from collbench.doctor.saved_checks import read_nodes, without_checks
+    from collbench.doctor.saved_checks import read_nodes, refuse_missing, without_checks
     from collbench.doctor.tables.nodes import node_lines, states_of
 
-    if folder is not None and not folder.is_dir():
-        raise UnavailableError(f"--nodes: {folder} is no folder", "give that of check --nodes")
+    refuse_missing(folder)
     nodes = read_nodes(folder)
     states = states_of(nodes)
     if broken := without_checks(folder, nodes):

@@ -60,6 +60,7 @@ from collbench.doctor.saved_checks import (
     forget,
     keep,
     reference_values,
+    refuse_missing,
     refuse_unkept,
 )
 from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
@@ -139,6 +140,8 @@ def run_check(options: Options, end_s: float) -> int:
     check_assessment_files(options, "json")
     if options.get("save"):
         refuse_unkept(options.get("nodes"))
+    else:
+        refuse_missing(options.get("nodes"))
     refuse_sharing(options)
     settings = replace(settings_of(options), repeats=_REPEATS)
     who = asked(options, "checked", settings)

@@ -132,6 +132,12 @@ def keep(check: SavedCheck, folder: Path | None) -> None:
             write_whole(file, _newest(file))
 
 
+def refuse_missing(folder: Path | None) -> None:
+    """Raise UnavailableError if there is no such folder to read."""
+    if folder is not None and not folder.is_dir():
+        raise UnavailableError(f"--nodes: {folder} is no folder", "collbench check --save makes it")
+
+
 def refuse_unkept(folder: Path | None) -> None:
     """Raise UnavailableError before the work if a check cannot be kept, in the words of `tune`."""
     try:

@@ -156,6 +156,13 @@ def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
     assert bad.read_text() == f"bad: {host}\n"
 
 
+def test_a_folder_that_is_missing_is_refused_unless_it_is_made(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = invoke(capfd, *CHECK, "--nodes", str(tmp_path / "typo"))
+    assert (code, "typo is no folder" in err) == (3, True)
+
+
 def test_what_is_not_reached_in_time_is_unknown(
     quick: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
