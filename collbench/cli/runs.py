@@ -1,6 +1,5 @@
 """`collbench runs`: the sweeps that were saved."""
 
-import math
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -107,10 +106,7 @@ def _list_nodes(folder: Path | None, options: Options) -> None:
     if broken := without_checks(folder, nodes):
         remark(f"No check can be read in {some_of(broken)}.")
     if options["json"] is not None:
-        data = [
-            one._asdict() | {"drift": None if math.isnan(one.drift) else one.drift}
-            for one in states
-        ]
+        data = [one._asdict() for one in states]
         write_document(result_json(data), options["json"], "--json")
     if options["json"] == "-":
         return

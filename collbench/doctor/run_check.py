@@ -205,10 +205,11 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
         _save(check, SavedCheck(host, kind, started, verdict, {}, devices), options.get("nodes"))
     elif verdict == "UNKNOWN":
         _say_what_is_missing(check)
+    hosts = [host] if len(set(group.hosts)) == 1 else sorted(set(group.hosts))
     if options.get("json"):
-        document = as_json(check.findings, device, started, seconds)
+        document = as_json(check.findings, device, hosts, started, seconds)
         write_document(document, options["json"], "--json")
-    only = host if len(set(group.hosts)) == 1 else ""
+    only = host if len(hosts) == 1 else ""
     write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
     return {"FAIL": 1, "UNKNOWN": UNJUDGED_CODE}.get(verdict, 0)
 

@@ -58,6 +58,7 @@ def test_a_check_and_its_documents(
     document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
+    assert document["hosts"] == [this_host()]
     assert "collbench check --save" in err
     names = [one["name"] for one in document["checks"]]
     assert names == [

@@ -75,7 +75,7 @@ def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> No
     assert found.detail == detail
     right = CheckLine(name="topology", verdict="PASS")
     assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 unknown"
-    document = result_of(as_json([right, found], "device", "now", 1.0))
+    document = result_of(as_json([right, found], "device", ["h1"], "now", 1.0))
     assert (document["verdict"], document["judged"], document["lines"]) == ("PASS", 1, 2)
     assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "UNKNOWN": 1}
 

@@ -70,13 +70,16 @@ def _counts(findings: Sequence[CheckLine]) -> dict[Verdict, int]:
     return {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
 
 
-def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
+def as_json(
+    findings: Sequence[CheckLine], device: str, hosts: Sequence[str], started: str, seconds: float
+) -> str:
     """The findings as a JSON object."""
     verdicts = [one.verdict for one in findings]
     document = {
         "lines": len(verdicts),
         "judged": judged_lines(verdicts),
         "counts": _counts(findings),
+        "hosts": hosts,
         "started": started,
         "seconds": round(seconds, 3),
         "checks": [asdict(one) for one in findings],

@@ -15,9 +15,9 @@ from collbench.doctor.saved_checks import TIME, SavedCheck, own_level
 
 
 class NodeState(NamedTuple):
-    """A node. checks: how many of its newest kind. drift: the time of its number that moved most,
-    as a logarithm: of a node that fails the last check over the good ones, else the last level over
-    the first; NaN with fewer than HISTORY_RUNS checks. what, since: that number, and the day from
+    """A node. checks: how many of its newest kind. slower_by_percent: the time of its number that
+    moved most: of a node that fails the last check over the good ones, else the last level over the
+    first; None with fewer than HISTORY_RUNS checks. what, since: that number, and the day from
     which it is so; "" where nothing has moved for good.
     """
 
@@ -25,33 +25,36 @@ class NodeState(NamedTuple):
     checks: int
     day: str
     verdict: Verdict
-    drift: float
+    slower_by_percent: float | None
     what: str
     since: str
 
 
 def states_of(nodes: Mapping[str, Sequence[SavedCheck]]) -> list[NodeState]:
-    """The nodes, the worst first: by verdict, then by drift."""
+    """The nodes, the worst first: by verdict, then by how much slower they are."""
     states = [_state_of(host, checks) for host, checks in nodes.items()]
     return sorted(
-        states, key=lambda one: (SEVERITY.index(one.verdict), -np.nan_to_num(one.drift), one.host)
+        states,
+        key=lambda one: (SEVERITY.index(one.verdict), -(one.slower_by_percent or 0.0), one.host),
     )
 
 
 def _state_of(host: str, checks: Sequence[SavedCheck]) -> NodeState:
     last = checks[-1]
     mine = [one for one in checks if one.kind == last.kind]
-    drift, what, since = math.nan, "", ""
-    if failure := _failure(mine):
-        drift, what, since = failure
-    elif len(mine) >= HISTORY_RUNS:
-        drift, what, since = _drift(mine)
-    return NodeState(host, len(mine), last.day, last.verdict, drift, what, since)
+    moved = _failure(mine)
+    if moved is None and len(mine) >= HISTORY_RUNS:
+        moved = _drift(mine)
+    if moved is None:
+        return NodeState(host, len(mine), last.day, last.verdict, None, "", "")
+    drift, what, since = moved
+    percent = round(100 * math.expm1(drift), 1)
+    return NodeState(host, len(mine), last.day, last.verdict, percent, what, since)
 
 
 def _failure(checks: Sequence[SavedCheck]) -> tuple[float, str, str] | None:
     """Of a node whose last checks failed: how much longer its worst number takes than in the good
-    ones, its name and the day of the first that failed; None if nothing says so.
+    ones, as a logarithm, its name and the day of the first that failed; None if nothing says so.
     """
     good = [one for one in checks if one.is_reference]
     failed = list(takewhile(lambda one: not one.is_reference, reversed(checks)))
@@ -74,8 +77,8 @@ def _name(key: str) -> str:
 
 
 def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
-    """Of the number that moved most between the first checks and the last ones: by how much, its
-    name and the day of the last change; 0 where it has one level.
+    """Of the number that moved most between the first checks and the last ones: by how much, as a
+    logarithm of its time, its name and the day of the last change; 0 where it has one level.
     """
     keys = list(checks[-1].values)
     if all(list(one.values) == keys for one in checks):  # as a rule, and in a third of the time
@@ -110,11 +113,11 @@ def _middles(part: Array) -> Array:
     return middle
 
 
-def _slower_by(drift: float) -> str:
+def _slower_by(percent: float | None) -> str:
     """Of a node; `same` where no level has changed."""
-    if math.isnan(drift):
+    if percent is None:
         return "-"
-    return f"{100 * math.expm1(drift):+.1f}%" if drift else "same"
+    return f"{percent:+.1f}%" if percent else "same"
 
 
 def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
@@ -125,7 +128,7 @@ def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
             f"{one.checks}",
             one.day,
             one.verdict,
-            _slower_by(one.drift),
+            _slower_by(one.slower_by_percent),
             one.since,
             one.what,
         )
