@@ -313,7 +313,7 @@ def test_a_page_opens_on_the_worst_change_or_the_widest_gap() -> None:
     text = page(load(H200))
     opened = Parsed(text).data["curves"][Parsed(text).data["open"]["curve"]]
     assert opened["title"].startswith("allreduce")
-    assert "2026-11-21; 4 x NVIDIA H200; NCCL 2.28.9 with NVLS off" in text
+    assert "4 x NVIDIA H200; 2026-11-21; NCCL 2.28.9 on plain buffers with NVLS off" in text
     assert text.index('id="curves"') < text.index('id="answers"')
     curve = two["curves"][two["open"]["curve"]]
     assert (two["open"]["axis"], two["open"]["size"], curve["name"]) == (

@@ -5,6 +5,7 @@ One row a workload and size, at 80 columns; wider terminals get intervals. Times
 """
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,6 +57,8 @@ _WORDS: dict[Verdict, str] = {
 }
 _UNCLEAR = "~"  # before a number, or in its place: the repeats do not separate it from 1
 _TITLE_WIDTH = 16
+_NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
+_NCCL = re.compile(r"(?:\A|; )nccl (\d[\w.+-]*)")  # its release, in the versions of a row
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
@@ -108,9 +111,35 @@ def counts(rows: Sequence[Record]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = devices_of(rows)
     number, statuses = counted(len(rows), "row"), ", ".join(known) or "none"
-    return f"{number}: {statuses}" + (f"; {devices}" if devices else "")
+    return "; ".join(filter(None, (f"{number}: {statuses}", measured_text(rows))))
+
+
+def measured_text(rows: Sequence[Record]) -> str:
+    """On what and when rows were measured, and of NCCL the releases, the state of NVLS, and the
+    buffers where they are those that it is slowest with.
+    """
+    days = sorted({row.timestamp[:10] for row in rows} - {""})
+    parts = [devices_of(rows), " to ".join(dict.fromkeys((*days[:1], *days[-1:])))]
+    of_nccl = {(row.versions, row.buffers) for row in rows if row.backend.startswith("nccl")}
+    versions = {text for text, _ in of_nccl}
+    if releases := sorted({found for text in versions for found in _NCCL.findall(text)}):
+        states = ", ".join(sorted(set(map(nvls_of, versions))))
+        is_plain = {buffers for _, buffers in of_nccl} == {"plain"}
+        buffers = " on plain buffers" * is_plain
+        parts.append(f"NCCL {', '.join(releases)}{buffers} with NVLS {states}")
+    return "; ".join(filter(None, parts))
+
+
+def nvls_of(versions: str) -> str:
+    """Whether NCCL might reduce in the switches of NVLink."""
+    enabled = dict(_NCCL_VARIABLE.findall(versions)).get("NCCL_NVLS_ENABLE", "").rstrip(";")
+    if enabled:
+        return "off" if enabled == "0" else "allowed"
+    if "NVLS allowed" in versions:
+        return "allowed"
+    # a sweep of ours lists all NCCL_* variables that were set
+    return "NCCL's choice" if versions.startswith("collbench ") else "not known"
 
 
 def devices_of(rows: Sequence[Record]) -> str:
@@ -370,7 +399,7 @@ def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
         SIZE,
         BestColumn("best", label_of, is_number=False),
         BestColumn(" time us", time_text, lambda best: best.time_us),
-        BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
+        BestColumn("busbw\nGB/s", busbw_text, lambda best: _known(best.busbw_gbs)),
     ]
     optional = (
         BestColumn(
