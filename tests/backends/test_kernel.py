@@ -24,6 +24,7 @@ from tests.support.batteries import placements
 from tests.support.host_gpu import HostKernelRank
 from tests.support.nvrtc import nvrtc_for
 from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
+from tests.support.tiers import tiered
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NUMPY = EXAMPLES / "numpy_ranks.py"
@@ -174,8 +175,7 @@ BAD = [
 ]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(("body", "code", "said"), BAD)
+@tiered(("body", "code", "said"), BAD, 2)
 def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said: str) -> None:
     found, rows = swept(tmp_path, kernel(body), "--timeout", "1")
     assert (found, rows[-1].backend) == (code, "mine")
@@ -190,9 +190,8 @@ def test_a_file_beside_the_kernel_s_own_is_named(tmp_path: Path) -> None:
     assert rows[-1].reason == "beside.py, line 2: NotImplementedError: too large"
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("who", ["True", "is_last", "not is_last"])
-@pytest.mark.parametrize("where", ["", "REDUCE\n"])
+@tiered("who", ["is_last", "not is_last", "True"], 1)
+@tiered("where", ["", "REDUCE\n"], 1)
 def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: str) -> None:
     body = f"{where}if n == 256 and {who}: raise NotImplementedError\nREDUCE"
     _, rows = swept(tmp_path, kernel(body), "--timeout", "5")
@@ -222,8 +221,7 @@ def test_what_a_kernel_does_is_named_under_mpirun(
         assert (started.finish(60), said in started.stderr) == (code, True), started.stderr
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
+@tiered("is_launched", [False, pytest.param(True, marks=needs_mpi)], 1)
 def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> None:
     printed = "print('hello', flush=True)\nctypes.CDLL(None).puts(b'hi')\nREDUCE"
     (tmp_path / "kernels").mkdir()
@@ -330,8 +328,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
         made.close()
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("body", "wrong"),
     [
         ("REDUCE", ""),
@@ -339,6 +336,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
         ("if self.launches < 20: REDUCE", ""),
         ("REDUCE\nctypes.memset(address + 4 * n, 0, 2)", "byte 1 behind its output"),
     ],
+    1,
 )
 def test_a_kernel_on_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wrong: str

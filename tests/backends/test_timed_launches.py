@@ -72,9 +72,8 @@ def test_what_is_compared_was_launched_and_is_known(
             assert set(checked) == set(order)
 
 
-@pytest.mark.daily(17)
 @pytest.mark.parametrize("redop", REDOPS)
-@pytest.mark.parametrize("name", DTYPES)
+@tiered("name", DTYPES, 4)
 def test_the_first_element_is_one_that_a_reduction_in_place_changes(
     name: DtypeName, redop: RedopName
 ) -> None:
@@ -313,13 +312,10 @@ MODES: list[tuple[LaunchMode, bool, bool]] = [
 ]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "place", "mode", "isolated", "is_outside"),
-    tiered(
-        [(*placed, *mode) for placed in PLACED for mode in MODES],
-        [(*placed, *MODES[number % len(MODES)]) for number, placed in enumerate(PLACED)],
-    ),
+    [(*placed, *mode) for placed in PLACED for mode in MODES],
+    2,
 )
 def test_idle_gpus_are_noticed(
     monkeypatch: pytest.MonkeyPatch,

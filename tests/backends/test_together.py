@@ -22,6 +22,7 @@ from collbench.core.together import parse_groups, parse_mix, split
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from tests.support.commands import invoke
+from tests.support.tiers import tiered
 
 SWEEP = ("sweep", "--repeats", "1", "-n", "3", "--algo", "auto", "--hot")
 
@@ -66,8 +67,7 @@ def test_two_groups_of_two_ranks(capfd: pytest.CaptureFixture[str], tmp_path: Pa
         assert row.busbw_gbs == pytest.approx(row.algbw_gbs * factor, rel=1e-4)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("order", ["grouped", "same"])
+@tiered("order", ["grouped", "same"], 1)
 def test_ranks_in_several_groups_and_operations(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, order: str
 ) -> None:

@@ -24,6 +24,7 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from tests.support.commands import invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
+from tests.support.tiers import tiered
 
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
 
@@ -72,8 +73,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize("number", range(len(GROUPS)))
+@tiered("number", range(len(GROUPS)), 3)
 def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, knobs = GROUPS[number]
     options = GpuOptions(launch="stream" if number % 3 == 1 else "graph", isolated=number % 4 == 3)

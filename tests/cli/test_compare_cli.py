@@ -16,6 +16,7 @@ from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
 from tests.support.commands import stdin_of
 from tests.support.frames import records, repeats, row, write
+from tests.support.tiers import tiered
 
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
 LINES = SWEEP.read_text().splitlines(keepends=True)
@@ -34,8 +35,7 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
         load(written(tmp_path, LINES[:3] * 2))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
+@tiered("packed", [bytes, gzip.compress, lzma.compress], 1)
 def test_stdin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: Callable[[bytes], bytes]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
 from collbench.core.assessment import ASSESSMENT_FILES
+from tests.support.tiers import tiered
 
 ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv")
 # What makes each option write, by command and option; appended to it is the file.
@@ -118,8 +119,7 @@ def test_the_file_of_another_program_stays(
         assert file.name in capsys.readouterr().err
 
 
-@pytest.mark.daily(6)
-@pytest.mark.parametrize(("command", "option"), QUICK, ids="".join)
+@tiered(("command", "option"), QUICK, 6, ids="".join)
 def test_its_own_file_is_written_again(command: str, option: str, folder: Path) -> None:
     file = folder / plot_name(option)
     words = [*WRITES[command, option].split(), option, file.name]

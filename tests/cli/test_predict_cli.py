@@ -8,12 +8,12 @@ import pytest
 
 from collbench.cli import run
 from tests.support.commands import result_of
+from tests.support.tiers import tiered
 
 SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("columns", [80, 160])
+@tiered("columns", [80, 160], 1)
 def test_the_best_of_each_size_with_what_limits_it(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +81,7 @@ def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture
     assert "no NIC" in capsys.readouterr().err
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("machine", "hosts", "is_known"),
     [
         ("h200x4-vm", "1", True),
@@ -90,6 +89,7 @@ def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture
         ("dgx-1", "1", False),  # no row of such GPUs was measured
         ("hgx-h200", "2", False),  # nor of our engine on several hosts
     ],
+    1,
 )
 def test_our_engine_has_an_interval_where_rows_were_measured(
     machine: str,

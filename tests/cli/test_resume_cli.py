@@ -7,6 +7,7 @@ import pytest
 
 from collbench.core.record import KEY, Record, Status, header, read, to_line
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
+from tests.support.tiers import tiered
 
 
 def test_resume_measures_single_launches_that_the_file_lacks(
@@ -71,11 +72,10 @@ def test_resume_with_nothing_left_is_fine(
     assert len(read(file)) == len({row.key for row in read(file)})
 
 
-@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     "more", [["--backend", "model"], ["--backend", "cpu", "--hot", "-n", "1", "-m", "2"]]
 )
-@pytest.mark.parametrize("status", ["wrong", "waived", "error"])
+@tiered("status", ["wrong", "waived", "error"], 1)
 def test_resume_measures_again_what_did_not_succeed(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, status: Status, more: list[str]
 ) -> None:

@@ -38,23 +38,20 @@ def lines(err: str) -> list[str]:
     return [line.partition(":")[0] for line in err.splitlines() if not line.startswith("# ")]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("words", "code"),
-    tiered(
-        [
-            (f"{CPU} --csv rows.csv 2>&-", 0),
-            (f"{MODEL} >/dev/full 2>/dev/full", 3),
-            ("topo --machine pcie-4 2>/dev/full", 0),
-            ("nosuch 2>/dev/full", 2),
-            ("nosuch 2>&-", 2),
-            ("--version 2>&-", 0),
-            ("--help <&- 2>&-", 0),
-            ("--help >&- 2>&-", 3),
-            (f"compare {ROWS} <&- 2>&-", 0),
-        ],
-        [(f"{CPU} --csv rows.csv 2>&-", 0), ("topo --machine pcie-4 2>/dev/full", 0)],
-    ),
+    [
+        (f"{CPU} --csv rows.csv 2>&-", 0),
+        (f"{MODEL} >/dev/full 2>/dev/full", 3),
+        ("topo --machine pcie-4 2>/dev/full", 0),
+        ("nosuch 2>/dev/full", 2),
+        ("nosuch 2>&-", 2),
+        ("--version 2>&-", 0),
+        ("--help <&- 2>&-", 0),
+        ("--help >&- 2>&-", 3),
+        (f"compare {ROWS} <&- 2>&-", 0),
+    ],
+    1,
 )
 def test_stderr_that_takes_nothing_changes_no_exit_code(
     tmp_path: Path, words: str, code: int
@@ -84,16 +81,14 @@ def test_a_closed_pipe_is_no_success(tmp_path: Path) -> None:
     assert (done.stdout.strip(), done.stderr) == ("141", "")
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("words", "before"),
-    tiered(
-        [
-            (words, f"ulimit -v {limit};")
-            for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
-            for limit in (50_000, 100_000, 200_000, 262_143)
-        ],
-        [(CPU, "ulimit -v 50000;"), (CPU, "ulimit -v 20000;")],
-    ),
+    [
+        (words, f"ulimit -v {limit};")
+        for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
+        for limit in (50_000, 100_000, 200_000, 262_143)
+    ],
+    [(CPU, "ulimit -v 50000;"), (CPU, "ulimit -v 20000;")],
 )
 def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> None:
     code, err = shell(words, tmp_path, before)
@@ -103,17 +98,14 @@ def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> N
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words",
-    tiered(
-        [
-            (CPU,),
-            (CPU.replace("cpu", "mpi"),),
-            (MODEL,),
-            ("topo --machine dgx-1v --svg x.svg",),
-            (f"compare {ROWS} --html x.html",),
-            (f"compare {ROWS} --plot x.svg",),
-        ],
-        [(CPU,)],
-    ),
+    [
+        CPU,
+        CPU.replace("cpu", "mpi"),
+        MODEL,
+        "topo --machine dgx-1v --svg x.svg",
+        f"compare {ROWS} --html x.html",
+        f"compare {ROWS} --plot x.svg",
+    ],
 )
 def test_warnings_as_errors_break_nothing(tmp_path: Path, words: str) -> None:
     code, err = shell(words, tmp_path, flags="-W error")

@@ -162,10 +162,10 @@ def test_columns_are_as_wide_as_their_values(capfd: pytest.CaptureFixture[str]) 
     assert {len(row) for row in rows} == {heads.index("notes") + len("modelled")}
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("settings", "said"),
     [((), "every element compared, 0 wrong"), (("--check", "0"), "no element compared")],
+    1,
 )
 def test_a_sweep_says_how_it_measures(
     capfd: pytest.CaptureFixture[str], settings: tuple[str, ...], said: str
@@ -183,8 +183,7 @@ def test_a_sweep_says_how_it_measures(
     assert f"1 row, {said}, " in text
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("columns", ["80", "160"])
+@tiered("columns", ["80", "160"], 1)
 def test_single_launches_have_columns_and_the_jitter_is_said(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, columns: str
 ) -> None:
@@ -497,7 +496,7 @@ def test_a_soak_without_gpus_ends_with_3(capfd: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("placement", tiered([("out",), ("in",)], [("in",)]))
+@pytest.mark.parametrize("placement", ["out", "in"])
 def test_a_soak_of_cpus_compares_every_launch(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, placement: str
 ) -> None:

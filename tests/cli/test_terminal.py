@@ -19,6 +19,7 @@ from collbench.core.screen import document_on_stdout, is_coloured, say
 from collbench.machine.formats import topology_json
 from tests.support.commands import MODEL
 from tests.support.machines import dgx1v
+from tests.support.tiers import tiered
 from tests.support.topologies import OWN
 
 DATA = OWN.parent / "results"
@@ -128,8 +129,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
     assert file.read_bytes() == NASTY.encode()
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.txt")), ids=lambda file: str(file.name))
+@tiered("file", sorted(DATA.glob("*.txt")), 4, ids=lambda file: str(file.name))
 def test_results_of_other_tools(shown: Shown, file: Path) -> None:
     for text in nasty_texts(file.read_text(), 12):
         Path("result.txt").write_text(text)
@@ -144,8 +144,7 @@ def nasty_texts(text: str, count: int) -> Iterator[str]:
         yield text[:place] + NASTY.replace("\r", "").replace("\x0b", "") + text[place:]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: str(file.name))
+@tiered("file", sorted(OWN.iterdir()), 2, ids=lambda file: str(file.name))
 def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
     """XML keeps out most of it; what it lets through is put into the values of some names."""
     text = file.read_text()

@@ -17,7 +17,6 @@ from collbench.core.record import read
 from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, tried
 from tests.cluster.lab import Cluster, cluster, missing
 from tests.support.runs import ROOT, environment, library, mpirun, needs_mpi
-from tests.support.tiers import tiered
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -61,9 +60,8 @@ def four_ranks(folder: Path, launcher: str) -> list[str]:
     return [mpirun() or "mpirun", *by.format(ssh).split(), ",".join(NAMES), "-n", "4"]
 
 
-@pytest.mark.parametrize(
-    "launcher", tiered([("srun",), ("srun",), ("mpirun",)], [], [("srun",), ("mpirun",)])
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("launcher", ["srun", "srun", "mpirun"])
 def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, launcher: str) -> None:
     words = [*four_ranks(tmp_path, launcher), *COLLBENCH, *SHORT]
     words += ["--csv", str(tmp_path / "rows.csv")]
@@ -75,7 +73,8 @@ def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, launcher: str) 
     assert not lab.left()
 
 
-@pytest.mark.parametrize("launcher", tiered([("srun",)], [], [("mpirun",)]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("launcher", ["srun"])
 def test_a_check_judges_what_it_can(lab: Cluster, tmp_path: Path, launcher: str) -> None:
     words = [*four_ranks(tmp_path, launcher), *COLLBENCH, "check", "--backend", "cpu"]
     done = lab.run(*words, env=environment_of(tmp_path), timeout_s=300)

@@ -19,6 +19,7 @@ from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.gpu_kinds import kind_of
 from tests.support.frames import against_reference, records_of, write
+from tests.support.tiers import tiered
 
 H200 = catalog.results()["h200x4"]
 _read = cache(load)
@@ -155,8 +156,7 @@ def published(tmp_path: Path, name: str, **values: Any) -> Path:
     return file
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize(
+@tiered(
     ("device", "ranks", "nearest"),
     [
         ("8 x NVIDIA H100 80GB HBM3", 8, "h100x8-published"),
@@ -169,6 +169,7 @@ def published(tmp_path: Path, name: str, **values: Any) -> Path:
         ("3 x NVIDIA H200", 3, "h200x2"),
         ("6 x NVIDIA H200", 6, "h200x8-published"),
     ],
+    4,
 )
 def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_be(
     device: str, ranks: int, nearest: str
@@ -264,8 +265,7 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "NCCL_NVLS_ENABLE: - | 0" in told
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize(
+@tiered(
     ("column", "value", "ops", "said"),
     [
         ("hosts", 2, "allreduce", "hosts 2 | 1"),
@@ -279,6 +279,7 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("device", "4 x NVIDIA H200 NVL", "allreduce", "device H200 NVL | H200 SXM"),
         ("device", "4 x NVIDIA H100 80GB HBM3", "allreduce", "device H100 SXM | H200 SXM"),
     ],
+    4,
 )
 def test_unlike_is_not_compared_and_says_why(
     column: str, value: Any, ops: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from collbench.core.record import Record
 from tests.support.commands import result_of
 from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
+from tests.support.tiers import tiered
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -143,8 +144,7 @@ CODES = {
 }
 
 
-@pytest.mark.daily(7)
-@pytest.mark.parametrize("line", CODES)
+@tiered("line", CODES, 7)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]
 

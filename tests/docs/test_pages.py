@@ -11,6 +11,7 @@ import pytest
 import docs.blocks
 from collbench.cli import cli
 from docs.blocks import LANGUAGES, ROOT, blocks, collbench_arguments, filled, pages
+from tests.support.tiers import tiered
 
 # Their commands take long; the exhaustive tier runs them.
 LONG = ("your-kernel.md", "first-result.md", "slurm-and-two-hosts.md", "nccl-paper.md")
@@ -71,8 +72,7 @@ def test_command_lines_parse(page: Path) -> None:
         parse(line)
 
 
-@pytest.mark.daily(9)
-@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+@tiered("page", PAGES_THAT_RUN, 9)
 def test_commands_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert filled(text, tmp_path) == text, "python -m docs.generate writes what is printed now"

@@ -30,7 +30,7 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
     return sweep("--ranks", str(ranks), "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "simple"), (2, "ll128")], [(2, "ll128")]))
+@tiered(("rank", "proto"), [(0, "simple"), (2, "ll128")], [(2, "ll128")])
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
     # it is seen at once, not when a deadline passes
     with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:
@@ -49,7 +49,8 @@ def test_what_has_no_resume_does_not_advise_it() -> None:
     assert launch_driver.rank_lost(["rank 1 is gone"]).hint == "run it again"
 
 
-@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("rank", "proto"), [(0, "ll"), (1, "simple")])
 def test_a_stopped_rank_ends_the_run_within_its_deadline(
     tmp_path: Path, rank: int, proto: str
 ) -> None:
@@ -64,9 +65,9 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(
         assert run.rows()[-1].status == "error"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("phase", "story"),
-    tiered([("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")], []),
+    ("phase", "story"), [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")]
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
     command = sweep(
@@ -103,9 +104,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
-)
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
 def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
     with Run(tmp_path, long_sweep(tmp_path, 2)) as run:
         run.wait_for_rows()
@@ -115,7 +114,7 @@ def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> Non
         assert run.finish() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("stuck", tiered([("send",), ("receive",)], [("receive",)]))
+@tiered("stuck", ["send", "receive"], ["receive"])
 def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
     monkeypatch: pytest.MonkeyPatch, stuck: str
 ) -> None:
@@ -169,10 +168,10 @@ def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
         assert "of shared memory" in run.errors()[0]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("csv", "why"),
     [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
+    1,
 )
 def test_an_unwritable_csv(tmp_path: Path, csv: str, why: str) -> None:
     with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", csv)) as run:
@@ -210,9 +209,7 @@ def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "cut",
-    tiered([(1,), (40,), (10_000,)], [(40,)]),
-    ids=["its end", "a part", "all but the header's start"],
+    "cut", [1, 40, 10_000], ids=["its end", "a part", "all but the header's start"]
 )
 def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
     command = sweep(*SHORT, "--sizes", "1K,2K", "--csv", str(tmp_path / "rows.csv"))
@@ -229,19 +226,17 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
         assert run.csv.read_text().count("\n") == 3
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     "text",
     [
         "size,time\n8,1\n",
         header().replace(",schema", ",other"),
         header() + "," * (len(COLUMNS) - 1) + f"{SCHEMA + 1}\n",
     ],
+    1,
     ids=["other columns", "a column renamed", "another number"],
 )
-@pytest.mark.parametrize(
-    "more", tiered([((),), (("--resume",),)], [(("--resume",),)]), ids=["append", "resume"]
-)
+@tiered("more", [("--resume",), ()], 1, ids=["resume", "append"])
 def test_a_csv_of_another_schema_is_refused_and_left_alone(
     tmp_path: Path, text: str, more: tuple[str, ...]
 ) -> None:
@@ -261,13 +256,10 @@ def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Pa
         assert "pip install 'collbench[mpi]'" in run.stderr
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("defect", "placement"),
-    tiered(
-        [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")],
-        [("element", "in"), ("late", "out")],
-    ),
+    [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")],
+    1,
 )
 def test_wrong_data_is_caught_and_explained(tmp_path: Path, defect: str, placement: str) -> None:
     command = sweep(

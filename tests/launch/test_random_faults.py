@@ -4,8 +4,6 @@ promises of them.
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.faults import draw, table, what_is_wrong
 from tests.support.runs import library
 from tests.support.tiers import tiered
@@ -13,9 +11,7 @@ from tests.support.tiers import tiered
 PROMISED = table(library())
 
 
-@pytest.mark.parametrize(
-    "seed", tiered([(seed,) for seed in range(16)], [(0,)], [(seed,) for seed in range(16, 40)])
-)
+@tiered("seed", list(range(16)), [0])
 def test_a_fault(tmp_path: Path, seed: int) -> None:
     fault = draw(seed, PROMISED)
     promised = PROMISED[fault.start, fault.which][fault.signal]

@@ -36,7 +36,7 @@ def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("ranks", tiered([(2,), (3,)], [(2,)]))
+@tiered("ranks", [2, 3], [2])
 def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: int) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
@@ -69,15 +69,12 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("backend", "dtypes", "redops"),
-    tiered(
-        [
-            ("cpu", "int8,bfloat16,float64", "max,avg"),
-            ("cpu", "bfloat16", "avg"),
-            ("mpi", "int8,bfloat16,float64", "max,avg"),
-            ("mpi", "bfloat16", "avg"),
-        ],
-        [("cpu", "bfloat16", "avg"), ("mpi", "bfloat16", "avg")],
-    ),
+    [
+        ("cpu", "int8,bfloat16,float64", "max,avg"),
+        ("cpu", "bfloat16", "avg"),
+        ("mpi", "int8,bfloat16,float64", "max,avg"),
+        ("mpi", "bfloat16", "avg"),
+    ],
 )
 def test_types_reductions_roots_and_placements(
     tmp_path: Path, backend: str, dtypes: str, redops: str

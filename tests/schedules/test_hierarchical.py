@@ -72,20 +72,7 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(
-    ("op", "hosts"),
-    tiered(
-        product(SERVED, EQUAL),
-        [
-            (op, hosts)
-            for number, hosts in enumerate(EQUAL)
-            for k, op in enumerate(SERVED)
-            if len(hosts) <= 6 or k == number % len(SERVED)
-        ],
-    ),
-    ids=str,
-)
+@tiered(("op", "hosts"), product(SERVED, EQUAL), 3, ids=str)
 def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
     n = len(hosts)
     for root in some_roots(op, n):
@@ -128,9 +115,8 @@ def test_between_hosts_goes_what_the_definition_demands_in_equal_parts(hosts: Ho
         assert (hosts[root] in entered) == (op != "broadcast")
 
 
-@pytest.mark.daily(18)
 @pytest.mark.parametrize("hosts", [*EQUAL, *UNEQUAL], ids=str)
-@pytest.mark.parametrize("op", SERVED)
+@tiered("op", SERVED, 1)
 def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None:
     for root in some_roots(op, len(hosts)):
         schedule = schedule_of(op, hosts, root, "ring")
@@ -144,8 +130,7 @@ def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None
 JOINED = list(product(["tree", "chain"], ["allreduce", "broadcast", "reduce"], [*EQUAL, *UNEQUAL]))
 
 
-@pytest.mark.daily(16)
-@pytest.mark.parametrize(("algo", "op", "hosts"), tiered(JOINED, JOINED[::2]), ids=str)
+@tiered(("algo", "op", "hosts"), JOINED, 16, ids=str)
 def test_trees_join_hosts_by_one_link_fewer_than_there_are(
     algo: str, hosts: Hosts, op: OpName
 ) -> None:
