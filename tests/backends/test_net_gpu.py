@@ -193,6 +193,8 @@ SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
 )
 def test_every_algorithm(proto: str, found: Domains, pairs: Sequence[tuple[OpName, str]]) -> None:
     for number, (op, algo) in enumerate(pairs):
+        if len(found) == 4 and (number + PROTOS.index(proto) + SHAPES.index(found) // 2) % 2:
+            continue  # of the two shapes of four ranks each pair has one in each protocol
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
             Run(0), Run(0), Run(1)
         )
@@ -201,7 +203,8 @@ def test_every_algorithm(proto: str, found: Domains, pairs: Sequence[tuple[OpNam
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("proto", PROTOS)
 def test_host_memory_beside_messages(proto: str) -> None:
-    for number, (op, algo) in enumerate(PAIRS):
+    """The protocols take the algorithms in turns."""
+    for number, (op, algo) in enumerate(PAIRS[PROTOS.index(proto) :: len(PROTOS)]):
         Gpus(plan_of(op, algo, proto, (0, 0, 1, 1), near="shm"), number).run(Run(0), Run(1))
 
 

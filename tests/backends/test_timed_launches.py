@@ -328,7 +328,11 @@ def test_idle_gpus_are_noticed(
     """And what is right is right. Nothing but launches is between two events, until the batch is
     proved.
     """
-    for redop, hot, count in (("sum", False, 70), ("sum", True, 2), ("max", True, 65)):
+    number = PLACED.index((op, place)) + MODES.index((mode, isolated, is_outside))
+    ways: tuple[tuple[RedopName, bool, int], ...] = (
+        ("sum", False, 70), ("sum", True, 2), ("max", True, 65)
+    )  # fmt: skip
+    for redop, hot, count in (ways[number % 3],):
         card = Card()
         root = int(op in ("reduce", "gather"))
         problem = case(op, place, redop=redop, root=root, size_bytes=1024, ranks=3).problem()

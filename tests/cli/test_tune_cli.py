@@ -223,19 +223,23 @@ rows = [{ chunk = 64, direct = "off", slots = 3 }]
 """
 
 
+@needs_mpi
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_a_choice_that_is_slow_is_found_and_replaced(
-    capfd: pytest.CaptureFixture[str], home: Path, *, is_launched: bool
+    capfd: pytest.CaptureFixture[str], home: Path
 ) -> None:
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
     command = [sys.executable, "-m", "tests.support.planted_tune", "--backend", "cpu"]
     command += ["--op", "broadcast", "--sizes", "8K", "--budget", "10s"]
-    command = under_mpirun(2, command) if is_launched else [*command, "--ranks", "2"]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(), timeout=290, check=False
+        under_mpirun(2, command),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=290,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     (point,) = stored(HERE).points

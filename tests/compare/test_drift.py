@@ -16,7 +16,7 @@ from collbench.core.limits import SAME
 from collbench.core.rows import NOISE_NOTES
 
 SERIES = Path(__file__).parent.parent / "data" / "drift"
-BASES = (1, 2, 3, 5, 8)
+BASES = (1, 3, 8)
 
 
 def sweeps_of(name: str) -> list[pd.DataFrame]:

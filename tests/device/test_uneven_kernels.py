@@ -78,7 +78,9 @@ def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
 @pytest.mark.parametrize("mode", (*MODES, *HOST_MODES), ids=str)
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_programs_are_right_in_all_variants(op: OpName, algo: str, mode: Mode) -> None:
-    turns = product((2, 3, 4, 5, 8), placements(op))
+    """In every mode, in each on some numbers of ranks."""
+    is_first = (UNEVEN_PAIRS.index((op, algo)) + (*MODES, *HOST_MODES).index(mode)) % 2
+    turns = product((4, 5) if is_first else (2, 3, 8), placements(op))
     for seed, (n, in_place) in enumerate(turns, UNEVEN_PAIRS.index((op, algo))):
         what = drawn_problem(op, n, 7 * n + seed, in_place=in_place)
         assert_right(plan_for(what, algo, mode, channels=1 + seed % 3), seed)

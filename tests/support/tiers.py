@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
 
 Row = TypeVar("Row", bound=tuple[object, ...])
 
@@ -24,15 +25,11 @@ def tiered(
     """
     every = list(cases)
     chosen = every[:quick] if isinstance(quick, int) else list(quick)
+    rows = [ParameterSet.extract_from(case, force_tuple=isinstance(names, str)) for case in every]
+    marks = [() if case in chosen else (pytest.mark.exhaustive,) for case in every]
     return pytest.mark.parametrize(
         names,
-        [
-            pytest.param(
-                *((case,) if isinstance(names, str) else case),
-                marks=() if case in chosen else pytest.mark.exhaustive,
-            )
-            for case in every
-        ],
+        [row._replace(marks=(*row.marks, *more)) for row, more in zip(rows, marks, strict=True)],
         ids=ids,
     )
 
