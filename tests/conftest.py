@@ -12,10 +12,17 @@ import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
+from collbench.compare.readers import own
+from collbench.core import frame
+from collbench.core.record import Record
 from tests.support.tiers import in_turns, pairwise_of
 
 settings.register_profile(
@@ -98,3 +105,23 @@ def _other_workers_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("collbench.bench.runner", "collbench.bench.busy"):
         monkeypatch.setattr(f"{module}.look", lambda *own: None)
     monkeypatch.setattr("collbench.bench.runner._WATCHED_S", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _files_of_results_are_parsed_once() -> Iterator[None]:
+    """Hundreds of tests hold something against one of four shipped files: rows that were read from
+    the same bytes are the same rows, and their table is a copy.
+    """
+    read, frame_of = lru_cache(maxsize=16)(own.read), frame.frame_of
+    tables: dict[int, tuple[Sequence[Record], pd.DataFrame]] = {}
+
+    def table_of(records: Sequence[Record]) -> "pd.DataFrame":
+        known, table = tables.get(id(records), (None, None))
+        if known is not records or table is None:
+            table = frame_of(records)
+            if len(records) > 500:
+                tables[id(records)] = records, table
+        return table.copy()
+
+    with patch.object(own, "read", read), patch.object(frame, "frame_of", table_of):
+        yield

@@ -77,7 +77,7 @@ def test_what_is_left_out_is_noticed(
         assert wrong_of(mode, hot, size_bytes)
 
 
-@tiered(("hot", "size_bytes"), list(product((False, True), SIZES)), 1)
+@tiered(("hot", "size_bytes"), [*product((True, False), SIZES)], 1)
 def test_what_is_right_is_right(
     monkeypatch: pytest.MonkeyPatch, hot: bool, size_bytes: int
 ) -> None:

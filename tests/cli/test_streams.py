@@ -41,8 +41,8 @@ def lines(err: str) -> list[str]:
 @tiered(
     ("words", "code"),
     [
-        (f"{CPU} --csv rows.csv 2>&-", 0),
         (f"{MODEL} >/dev/full 2>/dev/full", 3),
+        (f"{CPU} --csv rows.csv 2>&-", 0),
         ("topo --machine pcie-4 2>/dev/full", 0),
         ("nosuch 2>/dev/full", 2),
         ("nosuch 2>&-", 2),

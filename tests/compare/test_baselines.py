@@ -69,7 +69,6 @@ def test_the_range_that_falls_behind_is_named(
     assert "0 better, 3 worse, 10 same" in out
     assert re.search(r"worst: (1M|4M|16M) allreduce nccl library \+100\.0%", out)
     assert run(["compare", str(file), "--against", "h200x4", "--fail-below", "20%"]) == 1
-    assert run(["compare", str(H200), "--against", "h200x4", "--fail-below", "20%"]) == 0
 
 
 def test_between_two_sizes_of_the_reference_any_rate_of_theirs_will_do() -> None:
@@ -194,7 +193,6 @@ def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
 def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = load(catalog.results()["a100x8-published"]).frame
     file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.12)
-    assert run(["compare", str(file), "--against"]) == 0
     assert run(["compare", str(file), "--against", "--fail-below", "20%"]) == 0
     capsys.readouterr()
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "12 % more time"

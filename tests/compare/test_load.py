@@ -254,7 +254,7 @@ TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in 
 
 
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

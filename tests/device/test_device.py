@@ -76,7 +76,7 @@ MODES = (
 
 OPS_AND_MODES = [(op, mode) for op in OPS for mode in MODES]
 # of the first collectives another mode each
-QUICK = [(op, MODES[2 * k % len(MODES)]) for k, op in enumerate(OPS)]
+QUICK = [(op, MODES[2 * k]) for k, op in enumerate([*OPS][:3])]
 
 
 def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
@@ -156,7 +156,7 @@ def test_programs_of_eight_ranks(op: OpName, algo: str) -> None:
     assert_variants_right(op, algo, 8, [(mode, next(in_turn), 1.2) for mode in MODES])
 
 
-@tiered(("op", "mode"), OPS_AND_MODES, QUICK[:6])
+@tiered(("op", "mode"), OPS_AND_MODES, QUICK)
 def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
     """Chunks of more tiles than warps, cut into uneven slices."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):

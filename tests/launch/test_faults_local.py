@@ -30,12 +30,12 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
     return sweep("--ranks", str(ranks), "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@tiered(("rank", "proto"), [(0, "simple"), (2, "ll128")], [(2, "ll128")])
+@tiered(("rank", "proto"), [(1, "ll128"), (0, "simple")], 1)
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
     # it is seen at once, not when a deadline passes
-    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:
+    with Run(tmp_path, long_sweep(tmp_path, 2, "--timeout", "600", "--proto", proto)) as run:
         kept = run.wait_for_rows()
-        kill(run.ranks(3)[rank])
+        kill(run.ranks(2)[rank])
         assert run.finish() == 4
         assert len(run.errors()) == 1
         assert f"rank {rank} was killed by SIGKILL" in run.errors()[0]

@@ -4,14 +4,16 @@ promises of them.
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.faults import draw, table, what_is_wrong
 from tests.support.runs import library
-from tests.support.tiers import tiered
 
 PROMISED = table(library())
 
 
-@tiered("seed", list(range(16)), [0])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(11))
 def test_a_fault(tmp_path: Path, seed: int) -> None:
     fault = draw(seed, PROMISED)
     promised = PROMISED[fault.start, fault.which][fault.signal]

@@ -16,7 +16,7 @@ from tests.mutants.schedules import FAULTS, KINDS
 from tests.support.adversary import Adversary
 from tests.support.tiers import tiered
 
-SOME = 1000
+SOME = 600
 # what a fault in an action shows in one launch, whatever the order of events
 ALWAYS_SHOWN = (
     "drop a signal of data",
@@ -60,7 +60,7 @@ def test_the_page_about_the_proof_tells_every_rule() -> None:
     assert [rule for rule in RULES.values() if f"| {rule} |" not in page] == []
 
 
-@tiered("count", [30, SOME // 5], [30])
+@tiered("count", [15, SOME // 5], 1)
 def test_valid_schedules_are_accepted_and_right(count: int) -> None:
     judged = list(unchanged(count, seed=1))
     assert [(told(found), found.refused) for found in judged if found.is_bad or found.refused] == []
@@ -74,7 +74,7 @@ def test_broken_actions_show_on_the_reference() -> None:
     assert unnoticed.isdisjoint(ALWAYS_SHOWN)
 
 
-@tiered("count", [16, SOME // 10], [16])
+@tiered("count", [8, SOME // 10], 1)
 def test_broken_programs_show_on_gpus_of_numpy_arrays(count: int) -> None:
     unnoticed = {
         line[:58].strip() for line in lowered(program_mutant, count, 1) if "nothing" in line

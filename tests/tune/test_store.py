@@ -164,7 +164,7 @@ def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size:
     knobs = {knob for one in near for knob in one.values}
     assert {"chunk", "slots", "channels"} <= knobs
     assert len({one.point.case.algo for one in ways}) > 3
-    for one in [*ways[::8], *near[::3]]:
+    for one in [*ways[::16], *near[::6]]:
         written = point(size, one.values, op=op, carrier=one.point.case.transport)
         store_of(MACHINES[name], written).save(None)
         fresh()
