@@ -4,7 +4,6 @@ memory, warnings as errors.
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from collbench.cli import run
 from collbench.core.interrupt import exit_code_of, text_of
 from collbench.core.record import read
+from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
 MODEL = "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring"
@@ -22,15 +22,8 @@ ROWS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pcie
 
 def shell(words: str, folder: Path, before: str = "", flags: str = "") -> tuple[int, str]:
     """The exit code and stderr of a command line of bash, in a folder."""
-    done = subprocess.run(
-        ["bash", "-c", f"{before} exec {sys.executable} {flags} -m collbench {words}"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    line = f"{before} exec {sys.executable} {flags} -m collbench {words}"
+    done = said_by(["bash", "-c", line], cwd=folder)
     return done.returncode, done.stderr
 
 
@@ -64,20 +57,8 @@ def test_stderr_that_takes_nothing_changes_no_exit_code(
 @pytest.mark.exhaustive
 def test_a_closed_pipe_is_no_success(tmp_path: Path) -> None:
     """A gate whose reader has gone has not passed; shells show the signal of such an end."""
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            f"(sleep 1; exec {sys.executable} -m collbench compare {ROWS}) | true;"
-            " echo ${PIPESTATUS[0]}",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    gate = f"(sleep 1; exec {sys.executable} -m collbench compare {ROWS}) | true"
+    done = said_by(["bash", "-c", gate + "; echo ${PIPESTATUS[0]}"], cwd=tmp_path)
     assert (done.stdout.strip(), done.stderr) == ("141", "")
 
 
@@ -170,13 +151,7 @@ def test_a_signal_that_comes_while_a_rank_gets_its_guardian_ends_it_in_order(
         f"watchdog.watchdog_of = lambda under: signal.raise_signal({number.value});"
         "sys.argv = ['collbench', 'sweep', '--backend', 'mpi']; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ranks = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"}
+    done = said_by([sys.executable, "-c", script], env=ranks)
     assert (done.returncode, done.stdout) == (exit_code_of(number), "")
     assert done.stderr == f"{text_of(number)}\n"

@@ -4,7 +4,6 @@ happens to files that cannot be written.
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
-from tests.support.runs import ROOT, environment, mpirun, needs_mpi
+from tests.support.runs import ROOT, needs_mpi, said_by, under_mpirun
 
 Capture = pytest.CaptureFixture[str]
 TOPOLOGIES = ROOT / "tests" / "data" / "topologies"
@@ -311,29 +310,15 @@ def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path
 def test_under_a_launcher_one_rank_speaks(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = subprocess.run(
-        [str(mpirun()), "-n", "2", sys.executable, "-m", "collbench", "topo", "--tree"],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-    )
+    topo = [sys.executable, "-m", "collbench", "topo", "--tree"]
+    done = said_by(under_mpirun(2, topo), cwd=tmp_path)
     assert (done.returncode, run(["topo", "--tree"])) == (0, 0)
     assert done.stdout == capfd.readouterr().out
 
 
 def test_a_paste_from_stdin() -> None:
     text = (TOPOLOGIES / "pcie-box-topo-m.txt").read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", "collbench", "topo", "--from", "-"],
-        input="".join(f"> {line}\n" for line in text.splitlines()),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        env=environment(),
-    )
+    quoted = "".join(f"> {line}\n" for line in text.splitlines())
+    done = said_by([sys.executable, "-m", "collbench", "topo", "--from", "-"], input=quoted)
     assert done.returncode == 0 and "GPU1  PIX    X    PXB   SYS   SYS   PIX" in done.stdout
     assert done.stderr.startswith("# stdin: 5 x GPU of unknown model\n")

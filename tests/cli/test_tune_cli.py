@@ -5,7 +5,6 @@ a search on real ranks.
 import errno
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
 from tests.support.commands import invoke
 from tests.support.corrupt import element
-from tests.support.runs import environment, needs_mpi, under_mpirun
+from tests.support.runs import needs_mpi, said_by, under_mpirun
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
 TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
@@ -233,14 +232,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow.write_text(SLOW)
     command = [sys.executable, "-m", "tests.support.planted_tune", "--backend", "cpu"]
     command += ["--op", "broadcast", "--sizes", "8K", "--budget", "10s"]
-    done = subprocess.run(
-        under_mpirun(2, command),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=290,
-        check=False,
-    )
+    done = said_by(under_mpirun(2, command), 290)
     assert done.returncode == 0, done.stderr
     (point,) = stored(HERE).points
     assert point.gain_low == pytest.approx(10), done.stdout

@@ -53,11 +53,11 @@ def test_the_job_names_the_slow_node(lab: Cluster, tool: Path, tmp_path: Path) -
     for host in range(4):
         lab.shape(host, f"tbf rate {300 if host == SLOW else 800}mbit burst 256k latency 50ms")
     env = environment({"XDG_STATE_HOME": str(tmp_path), "PATH": f"{tool.parent}:/usr/bin:/bin"})
-    words = ["sbatch", "--wait", "--overcommit", "--nodes=4", "--ntasks-per-node=1"]
+    words = ["--overcommit", "--nodes=4", "--ntasks-per-node=1"]
     text = (FILES / "accept.sbatch").read_text()
     (tmp_path / "accept.sbatch").write_text(text.replace("--budget 120s", "--budget 20s"))
     words += [f"--chdir={tmp_path}", "--output=job.txt", "accept.sbatch"]
-    done = lab.run(*words, env=env, timeout_s=600)
+    done = lab.batch(*words, env=env, timeout_s=600)
     said = (tmp_path / "job.txt").read_text()
     assert done.returncode == 1, done.stderr + said
     (bad,) = tmp_path.glob("collbench-*/bad.txt")

@@ -101,7 +101,7 @@ def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     tmp_path: Path, number: int, fault: str
 ) -> None:
     """It is named, rows are kept, and nothing is left on any host."""
-    found = tried(fault, number % HOSTS, tmp_path)
+    found = tried(fault, number % HOSTS, tmp_path, "--timeout", "10")
     assert found.code == 0 or found.is_named, found.words
     assert found.rows >= (2 if fault in MEANWHILE else 1), found.words
     assert not found.left
@@ -111,7 +111,7 @@ def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     ("start", "command", "says"),
     [
         (["salloc", *SRUN[2:], "srun", "--overcommit"], SHORT, "4 ranks on 4 hosts"),
-        (["sbatch", "--wait", "-o", "said", *SRUN[2:], "--wrap"], SHORT, "4 ranks on 4 hosts"),
+        (["sbatch", "-o", "said", *SRUN[2:], "--wrap"], SHORT, "4 ranks on 4 hosts"),
         (SRUN, ["doctor"], "checks looked"),
         (SRUN, split("tune --op allreduce --backend cpu --sizes 64K --budget 20"), "1 point"),
     ],
@@ -128,7 +128,11 @@ def test_commands_and_ways_to_start_end_in_order(
     words = [*COLLBENCH, *command]
     if start[-1] == "--wrap":
         words = [f"srun --overcommit {join(words)}"]
-    done = lab.run(*start, *words, env=environment_of(tmp_path), timeout_s=300)
+    env = environment_of(tmp_path)
+    if start[0] == "sbatch":
+        done = lab.batch(*start[1:], *words, env=env)
+    else:
+        done = lab.run(*start, *words, env=env, timeout_s=300)
     said = done.stdout + done.stderr
     if Path("said").exists():
         said += Path("said").read_text()

@@ -16,6 +16,7 @@ from collbench.core.collectives import ALL_OPS
 from collbench.core.launcher import OPEN_MPI_VARIABLES
 from collbench.core.record import read
 from tests.support.algorithm_files import pairs
+from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
 MPIRUN = Path(sysconfig.get_path("scripts")) / "mpirun"
@@ -26,14 +27,8 @@ pytestmark = pytest.mark.skipif(
 
 def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
     launcher = [str(MPIRUN), "-n", str(ranks)] if ranks else []
-    return subprocess.run(
-        [*launcher, sys.executable, "-m", "collbench", "sweep", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**OPEN_MPI_VARIABLES, **os.environ},
-    )
+    command = [*launcher, sys.executable, "-m", "collbench", "sweep", *args]
+    return said_by(command, env={**OPEN_MPI_VARIABLES, **os.environ})
 
 
 @tiered("ranks", [2, 3], [2])

@@ -3,13 +3,12 @@ ones, results right and faults named.
 """
 
 import re
-import subprocess
 import sys
 
 import pytest
 
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM
-from tests.support.runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
+from tests.support.runs import LIMIT_S, ROOT, needs_mpi, said_by, under_mpirun
 
 pytestmark = needs_mpi
 
@@ -17,15 +16,7 @@ pytestmark = needs_mpi
 def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     """The exit code, and what each rank said; a launcher may put two lines together."""
     command = under_mpirun(n, [sys.executable, "-m", "tests.support.net_rank", *arguments])
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = said_by(command, LIMIT_S, cwd=ROOT)
     print(done.stdout, done.stderr[-2000:])
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 

@@ -3,7 +3,7 @@ the reference.
 """
 
 from collections.abc import Callable
-from itertools import cycle, product
+from itertools import product
 
 import pytest
 
@@ -20,34 +20,17 @@ from tests.support.batteries import (
     plan_of,
     problem,
     roots,
-    some_roots,
     world_of,
 )
 from tests.support.tiers import tiered
 
-RANKS = (2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 32, 64)
+RANKS = (2, 3, 5, 8, 4, 6, 7, 9, 11, 13, 16, 17, 32, 64)
 LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 
 
-@tiered(
-    ("op", "algo", "n"),
-    [
-        *((*pair, n) for pair in PAIRS for n in (2, 3, 5, 8)),
-        *((*pair, n) for pair, n in zip(PAIRS, cycle((6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 32)))),
-    ],
-    35,
-)
+@tiered("n", RANKS, 4)
+@tiered(("op", "algo"), PAIRS, 9)
 def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
-    for number, root in enumerate(some_roots(op, n, algo)):
-        slots, channels = LAYOUTS[(n + number) % len(LAYOUTS)]
-        what = problem(op, n, root=root, count=3 * n + 1)
-        assert_right(plan_of(what, algo, slots=slots, channels=channels))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_proved_and_right_for_roots_and_layouts(op: OpName, algo: str, n: int) -> None:
     """Every layout, of 32 ranks and more one; of several roots each with one in turn, all of eight
     ranks and two of 64.
     """
@@ -70,17 +53,9 @@ def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: in
             assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
 
 
-@pytest.mark.parametrize("n", [2, 5])
+@tiered("n", [2, 5, 3, 4, 7, 8, 13], 2)
 @tiered(("op", "algo"), PAIRS, 12)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
-    for root in some_roots(op, n, algo)[-2:]:
-        assert_right_in_place_and_with_loans(op, algo, n, root)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_in_place_and_with_loans_for_every_root(op: OpName, algo: str, n: int) -> None:
     for root in roots(op, n):
         assert_right_in_place_and_with_loans(op, algo, n, root)
 
