@@ -5,12 +5,14 @@ import os
 import signal
 from multiprocessing import Pipe
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from collbench.core.errors import RankLostError
-from collbench.core.record import COLUMNS, SCHEMA, header
+from collbench.core.record import COLUMNS, SCHEMA, header, read
 from collbench.launch import driver as launch_driver
+from tests.support.commands import ONE_REPEAT, invoke
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -70,15 +72,8 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(
     ("phase", "story"), [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")]
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
-    command = sweep(
-        *SHORT,
-        "--sizes",
-        "1K,2K,3K,4K",
-        "--csv",
-        str(tmp_path / "rows.csv"),
-        "--timeout",
-        str(STUCK_TIMEOUT_S),
-    )
+    limit = split(f"--sizes 1K,2K,3K,4K --csv rows.csv --timeout {STUCK_TIMEOUT_S}")
+    command = sweep(*SHORT, *limit)
     with Run(tmp_path, corrupt(phase, command)) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert run.errors() == [f"Error: rank 1 is stopped (SIGSTOP){story}"]
@@ -127,36 +122,26 @@ def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
         driver.call("load", (bytes(1 << 24) if stuck == "send" else b"",), timeout_s=5.0)
 
 
-def test_points_beyond_the_memory_are_waived_and_the_others_run(tmp_path: Path) -> None:
-    backends = ("--backend", "cpu,reference")
-    with Run(
-        tmp_path,
-        sweep(
-            *SHORT,
-            *backends,
-            "--sizes",
-            "1K,1024G",
-            "--chunk",
-            "64G",
-            "--csv",
-            str(tmp_path / "rows.csv"),
-        ),
-    ) as run:
-        assert run.finish() == 0
-        assert [(row.backend, row.size_bytes, row.status) for row in run.rows()] == [
-            ("cpu", 1 << 40, "waived"),
-            ("reference", 1 << 40, "waived"),
-            ("cpu", 1 << 10, "ok"),
-            ("reference", 1 << 10, "ok"),
-        ]
-        assert "of shared memory, " in run.rows()[0].reason
-        assert "of memory, " in run.rows()[1].reason
+def test_points_beyond_the_memory_are_waived_and_the_others_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sizes = split("--backend cpu,reference --sizes 1K,1024G --chunk 64G --csv")
+    assert invoke(capfd, "sweep", *SHORT, *sizes, str(tmp_path / "rows.csv"))[0] == 0
+    rows = read(tmp_path / "rows.csv")
+    assert [(row.backend, row.size_bytes, row.status) for row in rows] == [
+        ("cpu", 1 << 40, "waived"),
+        ("reference", 1 << 40, "waived"),
+        ("cpu", 1 << 10, "ok"),
+        ("reference", 1 << 10, "ok"),
+    ]
+    assert "of shared memory, " in rows[0].reason
+    assert "of memory, " in rows[1].reason
 
 
-def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G")) as run:
-        assert run.finish() == 3
-        assert "every point was waived: needs " in run.errors()[0]
+def test_too_little_shared_memory_for_every_point(capfd: pytest.CaptureFixture[str]) -> None:
+    sizes = split("--backend cpu --sizes 1024G --chunk 64G")
+    code, _, err = invoke(capfd, "sweep", *SHORT, *sizes)
+    assert (code, "Error: every point was waived: needs " in err) == (3, True)
 
 
 def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
@@ -173,10 +158,16 @@ def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
     [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
     1,
 )
-def test_an_unwritable_csv(tmp_path: Path, csv: str, why: str) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", csv)) as run:
-        assert run.finish() == 3
-        assert run.errors() == [f"Error: cannot write {csv}: {why}"]
+def test_an_unwritable_csv(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    csv: str,
+    why: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = invoke(capfd, *ONE_REPEAT, "--sizes", "1K", "--csv", csv)
+    assert (code, f"Error: cannot write {csv}: {why}" in err.splitlines()) == (3, True)
 
 
 def test_an_unwritable_standard_output(tmp_path: Path) -> None:
@@ -238,13 +229,13 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
 )
 @tiered("more", [("--resume",), ()], 1, ids=["resume", "append"])
 def test_a_csv_of_another_schema_is_refused_and_left_alone(
-    tmp_path: Path, text: str, more: tuple[str, ...]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, more: tuple[str, ...]
 ) -> None:
-    (tmp_path / "rows.csv").write_text(text)
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", "rows.csv", *more)) as run:
-        assert run.finish() == 2
-        assert "schema" in run.errors()[0]
-        assert run.csv.read_text() == text
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    code, _, err = invoke(capfd, *ONE_REPEAT, "--sizes", "1K", "--csv", str(file), *more)
+    assert (code, "schema" in err) == (2, True)
+    assert file.read_text() == text
 
 
 def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Path) -> None:

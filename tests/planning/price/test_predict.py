@@ -91,11 +91,10 @@ def far_and_played(
     return found
 
 
-# the quick one has the fewest messages
 @tiered(
     ("op", "algo"),
     [(op, algo) for op in OPS for algo in algorithms_of(op)],
-    [("allreduce", "twoshot")],
+    [("broadcast", "chain")],
 )
 def test_closed_forms_meet_what_is_played(op: OpName, algo: str) -> None:
     """On eight domains, of which none is in the form that grows with every host."""
