@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from unittest.mock import patch
 
 import pandas as pd
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from collbench.compare.readers import own
 from collbench.core import frame
 from collbench.core.record import Record
+from tests.support import commands
 from tests.support.tiers import in_turns, pairwise_of
 
 settings.register_profile(
@@ -125,3 +126,9 @@ def _files_of_results_are_parsed_once() -> Iterator[None]:
 
     with patch.object(own, "read", read), patch.object(frame, "frame_of", table_of):
         yield
+
+
+@pytest.fixture
+def invoke(capfd: commands.Capture) -> commands.Invoke:
+    """Run a command in this process: its exit code, and what it says."""
+    return partial(commands.invoke, capfd)

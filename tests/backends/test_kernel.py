@@ -21,6 +21,7 @@ from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.record import Record, read
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
+from tests.support.commands import Capture
 from tests.support.host_gpu import HostKernelRank
 from tests.support.nvrtc import nvrtc_for
 from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
@@ -87,7 +88,7 @@ def swept(folder: Path, text: str, *options: str, more: str = "") -> tuple[int, 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
-    tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, is_launched: bool, capfd: Capture
 ) -> None:
     """Two backends with shared memory of the launcher, too, which one size and placement show."""
     sizes, placements = ("64K", "out") if is_launched else ("1000,64K", "out,in")
@@ -255,7 +256,7 @@ def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> No
     ],
 )
 def test_a_file_that_is_no_kernel_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, code: int, error: str
+    tmp_path: Path, capfd: Capture, text: str, code: int, error: str
 ) -> None:
     assert swept(tmp_path, text)[0] == code
     assert run(["sweep", "--backend", f"{tmp_path}/gone.py"]) == 2
@@ -275,13 +276,13 @@ def test_names_that_rows_cannot_have_are_refused(tmp_path: Path, name: str) -> N
     assert backend.add(str(tmp_path / "linked.py")) == "linked"
 
 
-def test_all_stands_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_stands_alone(capfd: Capture) -> None:
     assert run(["sweep", "--backend", f"all,{NUMPY}"]) == 2
     assert "'all' stands alone" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "tune", "trace", "overlap", "hunt"])
-def test_other_commands_refuse_a_kernel(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_refuse_a_kernel(command: str, capfd: Capture) -> None:
     assert run([command, "--backend", str(NUMPY)]) == 2
     said = capfd.readouterr().err
     assert "is not one of" in said and "sweep and replay measure kernels of files" in said

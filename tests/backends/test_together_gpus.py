@@ -22,7 +22,7 @@ from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import invoke
+from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.tiers import tiered
 
@@ -263,7 +263,7 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.exhaustive
 def test_rows_say_what_being_together_costs(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same columns as on CPUs, and no ceiling: nobody knows what parts could reach together."""
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")

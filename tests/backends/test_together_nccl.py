@@ -20,7 +20,7 @@ from collbench.core.peers import Variables, forced_by
 from collbench.core.record import read
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import invoke
+from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
 from tests.support.plants import PLANTS, PlantKind, plant
@@ -316,10 +316,7 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rows_of_nccl_are_compared_with_ours(
-    what: tuple[str, ...],
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    what: tuple[str, ...], capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)

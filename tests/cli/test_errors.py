@@ -22,13 +22,13 @@ from collbench.core.dtypes import ALIASES
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
+from tests.support.commands import Capture
 from tests.support.tiers import tiered
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS = Path(__file__).parent.parent.parent / "docs" / "examples" / "pairs.csv"
 RESULTS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
-Capture = pytest.CaptureFixture[str]
 
 
 def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:

@@ -12,6 +12,7 @@ import pytest
 from collbench.cli import run
 from collbench.core.interrupt import exit_code_of, text_of
 from collbench.core.record import read
+from tests.support.commands import Capture
 from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
@@ -93,9 +94,7 @@ def test_warnings_as_errors_break_nothing(tmp_path: Path, words: str) -> None:
     assert (code, [line for line in err.splitlines() if not line.startswith("# ")]) == (0, [])
 
 
-def test_a_mistake_of_ours_is_two_lines(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_of_ours_is_two_lines(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the place; the traceback is for those who ask for it."""
     monkeypatch.setattr("collbench.bench.show_topology.matrix", None)
     assert run(["topo", "--machine", "pcie-4"]) == 1
@@ -109,7 +108,7 @@ def test_a_mistake_of_ours_is_two_lines(
 
 
 def test_too_few_processes_for_a_thread_are_said(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -120,7 +119,7 @@ def test_too_few_processes_for_a_thread_are_said(
 
 
 def test_a_library_that_cannot_be_loaded_is_said(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         try:
@@ -134,7 +133,7 @@ def test_a_library_that_cannot_be_loaded_is_said(
     assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err
 
 
-def test_a_message_is_cut_in_its_middle(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_cut_in_its_middle(capfd: Capture) -> None:
     assert run(["sweep", "--sizes", "9" * 5000]) == 2
     err = capfd.readouterr().err
     assert len(err) < 2000

@@ -17,7 +17,7 @@ from collbench.cli import cli, run
 from collbench.core.record import COLUMNS, header, named, read, to_line
 from collbench.core.screen import document_on_stdout, is_coloured, say
 from collbench.machine.formats import topology_json
-from tests.support.commands import MODEL
+from tests.support.commands import MODEL, Capture
 from tests.support.machines import dgx1v
 from tests.support.tiers import tiered
 from tests.support.topologies import OWN
@@ -33,9 +33,7 @@ Shown = Callable[..., str]
 
 
 @pytest.fixture
-def shown(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Shown:
+def shown(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
     """What a command prints on both streams, of which a terminal obeys nothing."""
     monkeypatch.chdir(tmp_path)
 
@@ -221,7 +219,7 @@ def test_names_of_hosts_and_the_environment(shown: Shown, monkeypatch: pytest.Mo
 
 
 def test_documents_are_spelled_out_on_a_terminal_only(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for is_terminal in (False, True):
         monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
@@ -231,7 +229,7 @@ def test_documents_are_spelled_out_on_a_terminal_only(
         )
 
 
-def test_our_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_colours_stay(capsys: Capture) -> None:
     """And nothing else does beside them."""
     assert run(["topo", "--machine", "dgx-1v", "--color", "always"]) == 0
     assert "\x1b[92mNV1\x1b[0m " in capsys.readouterr().out

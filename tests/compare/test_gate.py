@@ -12,7 +12,7 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import ResultFile
 from collbench.core.record import Record
-from tests.support.commands import result_of
+from tests.support.commands import Capture, result_of
 from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
 from tests.support.tiers import tiered
@@ -61,9 +61,7 @@ def made() -> dict[str, list[Record]]:
 
 @pytest.fixture
 def invoke(
-    made: dict[str, list[Record]],
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: dict[str, list[Record]], capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> Invoke:
     """The command, with files that are made as they are named."""
     module = ModuleType("collbench.compare.load")

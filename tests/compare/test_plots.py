@@ -15,12 +15,12 @@ from collbench.cli import run
 from collbench.compare.curves import curves
 from collbench.core import record
 from tests.support import frames
+from tests.support.commands import Capture
 from tests.support.frames import records, row, write
 from tests.support.tiers import tiered
 
 PNG = b"\x89PNG\r\n\x1a\n"
 H200 = str(frames.H200)
-Capture = pytest.CaptureFixture[str]
 
 
 def draw(*args: Any) -> bytes:

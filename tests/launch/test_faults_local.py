@@ -12,7 +12,7 @@ import pytest
 from collbench.core.errors import RankLostError
 from collbench.core.record import COLUMNS, SCHEMA, header, read
 from collbench.launch import driver as launch_driver
-from tests.support.commands import ONE_REPEAT, invoke
+from tests.support.commands import ONE_REPEAT, Invoke
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -123,10 +123,10 @@ def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
 
 
 def test_points_beyond_the_memory_are_waived_and_the_others_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, invoke: Invoke
 ) -> None:
     sizes = split("--backend cpu,reference --sizes 1K,1024G --chunk 64G --csv")
-    assert invoke(capfd, "sweep", *SHORT, *sizes, str(tmp_path / "rows.csv"))[0] == 0
+    assert invoke("sweep", *SHORT, *sizes, str(tmp_path / "rows.csv"))[0] == 0
     rows = read(tmp_path / "rows.csv")
     assert [(row.backend, row.size_bytes, row.status) for row in rows] == [
         ("cpu", 1 << 40, "waived"),
@@ -138,9 +138,9 @@ def test_points_beyond_the_memory_are_waived_and_the_others_run(
     assert "of memory, " in rows[1].reason
 
 
-def test_too_little_shared_memory_for_every_point(capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_little_shared_memory_for_every_point(invoke: Invoke) -> None:
     sizes = split("--backend cpu --sizes 1024G --chunk 64G")
-    code, _, err = invoke(capfd, "sweep", *SHORT, *sizes)
+    code, _, err = invoke("sweep", *SHORT, *sizes)
     assert (code, "Error: every point was waived: needs " in err) == (3, True)
 
 
@@ -159,14 +159,10 @@ def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
     1,
 )
 def test_an_unwritable_csv(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    csv: str,
-    why: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke, csv: str, why: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = invoke(capfd, *ONE_REPEAT, "--sizes", "1K", "--csv", csv)
+    code, _, err = invoke(*ONE_REPEAT, "--sizes", "1K", "--csv", csv)
     assert (code, f"Error: cannot write {csv}: {why}" in err.splitlines()) == (3, True)
 
 
@@ -229,11 +225,11 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
 )
 @tiered("more", [("--resume",), ()], 1, ids=["resume", "append"])
 def test_a_csv_of_another_schema_is_refused_and_left_alone(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, more: tuple[str, ...]
+    tmp_path: Path, invoke: Invoke, text: str, more: tuple[str, ...]
 ) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(text)
-    code, _, err = invoke(capfd, *ONE_REPEAT, "--sizes", "1K", "--csv", str(file), *more)
+    code, _, err = invoke(*ONE_REPEAT, "--sizes", "1K", "--csv", str(file), *more)
     assert (code, "schema" in err) == (2, True)
     assert file.read_text() == text
 

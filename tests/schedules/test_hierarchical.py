@@ -31,6 +31,7 @@ from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_co
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import push_zero_copy
 from tests.support.batteries import assert_right, placements, problem, random_inputs, roots
+from tests.support.commands import Capture
 from tests.support.tiers import tiered
 
 Hosts = tuple[int, ...]
@@ -281,7 +282,7 @@ def test_the_group_tells_schedules_their_hosts() -> None:
     assert between_hosts(point.plan.schedule, (0, 0, 1, 1)) == 1
 
 
-def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_host_leaves_it_out_unless_it_is_named(capfd: Capture) -> None:
     everything = Sweep(sizes=(1024,), op=("allreduce",))
     assert {"hierarchical"} == {case.algo for case in cases(everything, {})} - {
         case.algo for case in cases(everything, {}, has_hosts=False)
@@ -292,9 +293,7 @@ def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.exhaustive
-def test_on_two_described_hosts_it_uses_every_network_card(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_on_two_described_hosts_it_uses_every_network_card(capfd: Capture, tmp_path: Path) -> None:
     machine = tmp_path / "two.toml"
     told = (Path(__file__).parent.parents[1] / "profiles/machines/hgx-h100.toml").read_text()
     machine.write_text(told.replace("[topology]\n", "[topology]\nhosts = 2\n", 1))
@@ -319,7 +318,7 @@ def test_hosts_on_one_nvlink_switch_are_one() -> None:
     assert where.limits(case, Limits()).hosts == ()
 
 
-def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:
+def test_algos_tells_what_leaves_a_host(capfd: Capture) -> None:
     assert run(["algos", "--op", "allreduce", "--ranks", "8", "--hosts", "2"]) == 0
     rows = {line.split()[1]: line.split() for line in capfd.readouterr().out.splitlines()}
     assert (
