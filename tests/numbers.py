@@ -109,7 +109,7 @@ def written_words() -> int:
 
 NUMBERS = (
     Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 87_490, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_530, 38_000),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_450, 38_000),
     Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_433, 3_500),
     Number("hand-written words", written_words, 45_980, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
