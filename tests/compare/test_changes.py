@@ -29,7 +29,7 @@ def runs(noise: Noise, seed: int, count: int = 3, **more: Any) -> list[pd.DataFr
 @tiered("noise", NOISES, NOISES[2:3], ids=str)
 def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
     called = 0
-    for seed in range(8):
+    for seed in range(5):
         found = compare(sweep(noise, seed), *runs(noise, seed, bases))
         assert len(found.rows) == 50
         called += (
@@ -43,7 +43,7 @@ def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
 def test_more_repeats_raise_no_alarm(repeats: int) -> None:
     """Runs differ by heavy tails, while repeats within a run agree."""
     noise, called = Noise(repeats=repeats, within=0.002, between=0.0, drift=0.0), 0
-    for seed in range(5):
+    for seed in range(4):
         random = np.random.default_rng(seed)
 
         def run(number: int, random: np.random.Generator = random) -> pd.DataFrame:
@@ -76,14 +76,14 @@ def test_what_was_measured_side_by_side_may_drift_together() -> None:
 @tiered("noise", [Noise(drift=0.001), Noise(is_heavy=True, drift=0.001)], 1, ids=str)
 def test_ten_percent_in_one_row_of_200_is_found_with_three_runs(noise: Noise) -> None:
     hits = false = 0
-    for seed in range(6):
+    for seed in range(4):
         slow = int(np.random.default_rng(seed).integers(200))
         new = sweep(noise, seed, knobs=4, slower={slow: 0.1})
         found = compare(new, *runs(noise, seed, knobs=4))
         worse = set(found.rows.index[found.rows["verdict"] == "worse"])
         hits += slow in worse
         false += len(worse - {slow})
-    assert hits >= 5
+    assert hits == 4
     assert false <= 1
 
 
@@ -91,13 +91,13 @@ def test_ten_percent_in_one_row_of_200_is_found_with_three_runs(noise: Noise) ->
 def test_an_algorithm_is_found_by_all_its_rows(percent: int) -> None:
     hits = false = 0
     noise = Noise(is_heavy=True, drift=0.001)
-    for seed in range(6):
+    for seed in range(4):
         slower = dict.fromkeys(range(10, 20), percent / 100)
         found = compare(sweep(noise, seed, slower=slower), *runs(noise, seed))
         changed = {group.names for group in found.groups if group.verdict in ("better", "worse")}
         hits += any("tree" in names for names in changed)
         false += any({"ring", "star", "twoshot", "halving"} & {*names} for names in changed)
-    assert hits >= 5
+    assert hits == 4
     assert false <= 1
 
 

@@ -142,7 +142,7 @@ CODES = {
 }
 
 
-@tiered("line", CODES, 7)
+@tiered("line", CODES, 4)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]
 

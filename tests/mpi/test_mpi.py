@@ -33,10 +33,11 @@ def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
 
 @tiered("ranks", [2, 3], [2])
 def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: int) -> None:
-    file = tmp_path / "out.csv"
+    """Every third one of two ranks."""
+    file, ops = tmp_path / "out.csv", ALL_OPS[:: 3 if ranks == 2 else 1]
     done = sweep(
         "--op",
-        ",".join(ALL_OPS),
+        ",".join(ops),
         *split("--algo auto --skew hot:1 --backend cpu,mpi --sizes 100000 --repeats 1 -n 3"),
         *split("--distribution 5 --hot --csv"),
         str(file),
@@ -46,7 +47,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     rows = read(file)
     assert {sum(dict(row.histogram).values()) for row in rows} == {5}
     assert {(row.op, row.backend) for row in rows} == {
-        (op, backend) for op in ALL_OPS for backend in ("cpu", "mpi")
+        (op, backend) for op in ops for backend in ("cpu", "mpi")
     }
     for row in rows:
         assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == (
