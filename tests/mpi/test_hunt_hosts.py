@@ -26,8 +26,7 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
     ("ranks", "is_sending", "more"),
     [
         ((1, 1, 1, 1), True, ("--alone",)),
-        ((1, 1, 1, 1), False, ("--alone",)),
-        ((1, 1, 1, 1), True, ()),
+        ((1, 1, 1, 1), False, ()),
         ((1, 1, 1, 1), False, ("--together",)),
         ((2, 2, 2, 2), True, ("--alone", "--rails")),
         ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
