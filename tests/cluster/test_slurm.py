@@ -101,7 +101,7 @@ def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     tmp_path: Path, number: int, fault: str
 ) -> None:
     """It is named, rows are kept, and nothing is left on any host."""
-    found = tried(fault, number % HOSTS, tmp_path, "--timeout", "10")
+    found = tried(fault, number % HOSTS, tmp_path)
     assert found.code == 0 or found.is_named, found.words
     assert found.rows >= (2 if fault in MEANWHILE else 1), found.words
     assert not found.left
