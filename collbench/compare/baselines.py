@@ -127,6 +127,7 @@ def _published() -> tuple[tuple[str, list[Record]], ...]:
     return tuple((name, rows) for (name, _), rows in sources.items())
 
 
+@cache
 def _named(label: str, file: Path) -> ResultFile:
     return replace(load(file), name=label)
 

@@ -60,7 +60,11 @@ _ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write,
 _SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
 _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
 _ON_GPUS = ("64", "1M", "256M")
-CHECK_SIZES = {"cuda": _ON_GPUS, "nccl": _ON_GPUS, "cpu": ("1K", "64K", "4M")}
+CHECK_SIZES: dict[str, tuple[str, ...]] = {
+    "cuda": _ON_GPUS,
+    "nccl": _ON_GPUS,
+    "cpu": ("1K", "64K", "4M"),
+}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
