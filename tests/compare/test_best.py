@@ -45,6 +45,12 @@ def test_a_clear_winner() -> None:
     assert not found.is_level_with(found.runner_up)
 
 
+def test_of_noise_the_row_leads_that_shows_the_least_time() -> None:
+    slower = row((20.0, 20.0, 21.0), notes="noisy")
+    found = decided(slower, row((9.0, 30.0, 30.0), algo="tree", notes="noisy"))
+    assert (found.certainty, leaders(found)) == ("cannot tell", ["tree"])
+
+
 def test_of_two_that_are_tied_the_simpler_leads() -> None:
     rows = row((10.0, 10.2, 10.1)), row((10.1, 10.3, 10.2), algo="direct")
     found = decided(*rows)

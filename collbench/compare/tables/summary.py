@@ -37,14 +37,16 @@ from collbench.core.rows import (
     gpu_pairs,
     is_noise,
     label,
-    median_of,
     own_form,
     pair_of,
+    row_rate_text,
+    row_time_text,
+    shown_us,
     times_of,
     titles,
 )
 from collbench.core.text import GAP, counted, paragraphs, share_text, table, titled, wrapped
-from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.core.units import format_rate, format_size
 from collbench.core.verdict import Interval, Verdict, bounds
 
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
@@ -173,8 +175,8 @@ def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     """
     sizes = summary.best[workload]
     known = [best for best in sizes.values() if not is_noise(best.row)] or [*sizes.values()]
-    peak = max(known, key=lambda best: (best.busbw_gbs or 0.0) * best.time_us / _shown_us(best.row))
-    least = min(known, key=lambda best: _shown_us(best.row))
+    peak = max(known, key=lambda best: (best.busbw_gbs or 0.0) * best.time_us / shown_us(best.row))
+    least = min(known, key=lambda best: shown_us(best.row))
     parts: dict[str, str] = {}
     if peak.busbw_gbs is not None:
         percent = ""
@@ -422,15 +424,6 @@ def rival_text(best: Best, peer: str) -> str:
     return own_form(best.rivals[peer]) if peer in best.rivals else "-"
 
 
-def row_time_text(row: Record) -> str:
-    """The time of a row; of noise the fastest repeat, than which it is less."""
-    return "<" * is_noise(row) + format_time_us(_shown_us(row))
-
-
-def _shown_us(row: Record) -> float:
-    return min(times_of(row)) if is_noise(row) else median_of(row)
-
-
 def time_text(best: Best) -> str:
     """The time of the best row."""
     return row_time_text(best.row)
@@ -442,12 +435,8 @@ def rival_time_text(best: Best, peer: str) -> str:
 
 
 def busbw_text(best: Best) -> str:
-    """The bus bandwidth, in GB/s; of noise by the fastest repeat, than which it is more."""
-    if best.busbw_gbs is None:
-        return "-"
-    if is_noise(best.row):
-        return f">{format_rate(best.busbw_gbs * best.time_us / _shown_us(best.row))}"
-    return format_rate(best.busbw_gbs)
+    """The bus bandwidth of the best row."""
+    return row_rate_text(best.row)
 
 
 def percent_text(percent: float | None) -> str:
@@ -501,10 +490,10 @@ def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
             format_size(row.size_bytes),
             label(row, summary.knobs, has_backend=has_backend),
             row_time_text(row),
-            format_rate(row.busbw_gbs) if row.busbw_gbs is not None else "-",
+            row_rate_text(row),
             row.notes,
         )
-        for row in sorted(rows, key=lambda row: (row.size_bytes, median_of(row)))
+        for row in sorted(rows, key=lambda row: (row.size_bytes, shown_us(row)))
     ]
-    heads = ("  size", "configuration", " time us", "  busbw", "notes")
+    heads = ("  size", "configuration", " time us", "busbw\nGB/s", "notes")
     return ["", "all rows", *table(heads, cells, (0, 2, 3), columns)]
