@@ -16,6 +16,7 @@ from collbench.core.collectives import ALL_OPS
 from collbench.core.launcher import OPEN_MPI_VARIABLES
 from collbench.core.record import read
 from tests.support.algorithm_files import pairs
+from tests.support.commands import result_of
 from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
@@ -121,6 +122,14 @@ def test_usage_errors_are_told_once_under_a_launcher() -> None:
     done = sweep("--op", "nope", ranks=2)
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("there is no collective") == 1
+
+
+@pytest.mark.exhaustive
+def test_a_first_look_is_of_the_launchers_ranks() -> None:
+    command = [str(MPIRUN), "-n", "2", sys.executable, "-m", "collbench", "--json"]
+    done = said_by(command, env={**OPEN_MPI_VARIABLES, **os.environ})
+    assert done.returncode in (0, 1, 5), done.stderr
+    assert {one["ranks"] for one in result_of(done.stdout)["rows"]} == {2}
 
 
 @pytest.mark.exhaustive
