@@ -31,9 +31,9 @@ def of_slots(proto: str) -> str:
     protocol = PROTOCOLS.load(proto)
     if protocol.CLEARS:
         return (
-            "A sender fills a slot, every word of which says that it came; a receiver empties it and"
-            " clears it. Head and tail are what both count themselves; a launch takes the slots that"
-            " the one before did not."
+            "A sender fills a slot, every word of which says that it came; a receiver empties and"
+            " clears it. Head and tail are what both count themselves; a launch takes the slots"
+            " that the one before did not."
         )
     if hasattr(protocol, "FLAG_BYTES"):
         return (
