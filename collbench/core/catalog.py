@@ -67,5 +67,5 @@ def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
     file = next((file for file in files if file.is_file()), Path(name))
     if not file.exists() or file.is_dir():
         raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind))
-    text = read_text(file, _MOST_BYTES, f"give a {_KIND_NAMES[kind]}")
+    text = read_text(file, _MOST_BYTES, f"give a {_KIND_NAMES.get(kind, 'profile')}")
     return parse_toml(text, str(file))
