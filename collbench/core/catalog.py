@@ -65,7 +65,11 @@ def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
     """
     files = [place / kind / f"{name}.toml" for place in _PLACES]
     file = next((file for file in files if file.is_file()), Path(name))
-    if not file.exists() or file.is_dir():
+    try:
+        is_there = file.exists() and not file.is_dir()
+    except OSError:  # reading it says why
+        is_there = True
+    if not is_there:
         raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind))
     text = read_text(file, _MOST_BYTES, f"give a {_KIND_NAMES.get(kind, 'profile')}")
     return parse_toml(text, str(file))
