@@ -12,11 +12,18 @@ import re
 import shutil
 import signal
 import tempfile
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
+from collbench.compare.readers import own
+from collbench.core import frame
+from collbench.core.record import Record
+from tests.support import commands
 from tests.support.tiers import in_turns, pairwise_of
 
 settings.register_profile(
@@ -28,9 +35,7 @@ settings.register_profile(
 )
 settings.load_profile("ci")
 
-# plans are many small tuples that live on: looking for cycles among them took a third of the time
-# of a proof
-gc.set_threshold(50_000)
+gc.disable()  # until all tests are collected: they and their modules stay
 
 # as shells start what goes on in the background, and children inherit it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,54 +61,35 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--every-case",
-        action="store_true",
-        help="also cases of exhaustive tests whose pairs of values others have, and more draws",
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests with the marker daily the first cases alone stay in the quick tier. Of those in the
-    exhaustive tier every pair of values of three parameters or more is tried, and each kernel on
-    two architectures, and cases with the marker more are not.
+    """Of a test in the exhaustive tier every pair of values of three parameters or more is tried,
+    and each kernel on two architectures.
     """
-    cases: Counter[str] = Counter()
-    by_test: dict[str, dict[tuple[str, ...], pytest.Item]] = {}
-    spared: list[pytest.Item] = []
-    for item in items:
-        mark, test = item.get_closest_marker("daily"), item.nodeid.partition("[")[0]
-        if mark is not None and item.get_closest_marker("exhaustive") is None:
-            cases[test] += 1
-            if cases[test] > mark.args[0]:
-                item.add_marker("exhaustive")
-        is_exhaustive = item.get_closest_marker("exhaustive") is not None
-        if item.get_closest_marker("more") is not None:
-            spared.append(item)
-        elif is_exhaustive and isinstance(item, pytest.Function):
-            params = item.callspec.params if hasattr(item, "callspec") else {}
-            values = params.values()
-            if len(values) > 2 or (len(values) == 2 and "arch" in params):
-                words = tuple(re.sub(r" at 0x\w+", "", repr(value)) for value in values)
-                by_test.setdefault(test, {})[words] = item
-    is_quick = "not exhaustive" in config.option.markexpr
-    if is_quick or config.getoption("every_case", False):
+    if "not exhaustive" in config.option.markexpr:
         return
-    rows = [
-        (by_case, set((in_turns if len(next(iter(by_case))) == 2 else pairwise_of)(by_case)))
-        for by_case in by_test.values()
-    ]
-    spared += [one[words] for one, chosen in rows for words in one if words not in chosen]
-    config.hook.pytest_deselected(items=spared)
-    left = set(spared)
-    items[:] = [item for item in items if item not in left]
+    by_test: dict[str, dict[tuple[str, ...], pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive") is not None and hasattr(item, "callspec"):
+            values = item.callspec.params.values()
+            if len(values) > 2 or (len(values) == 2 and "arch" in item.callspec.params):
+                words = tuple(re.sub(r" at 0x\w+", "", repr(value)) for value in values)
+                by_test.setdefault(item.nodeid.partition("[")[0], {})[words] = item
+    spared: set[pytest.Item] = set()
+    for cases in by_test.values():
+        choose = in_turns if len(next(iter(cases))) == 2 else pairwise_of
+        spared |= {cases[words] for words in cases.keys() - set(choose(cases))}
+    config.hook.pytest_deselected(items=list(spared))
+    items[:] = [item for item in items if item not in spared]
 
 
 def pytest_collection_finish() -> None:
-    """Modules and thousands of tests live to the end: no look for cycles goes through them."""
+    """Modules and thousands of tests live to the end: no look for cycles goes through them. Plans
+    are many small tuples that live on: looking among them took a third of the time of a proof.
+    """
     gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -120,3 +106,29 @@ def _other_workers_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("collbench.bench.runner", "collbench.bench.busy"):
         monkeypatch.setattr(f"{module}.look", lambda *own: None)
     monkeypatch.setattr("collbench.bench.runner._WATCHED_S", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _files_of_results_are_parsed_once() -> Iterator[None]:
+    """Hundreds of tests hold something against one of four shipped files: rows that were read from
+    the same bytes are the same rows, and their table is a copy.
+    """
+    read, frame_of = lru_cache(maxsize=16)(own.read), frame.frame_of
+    tables: dict[int, tuple[Sequence[Record], pd.DataFrame]] = {}
+
+    def table_of(records: Sequence[Record]) -> "pd.DataFrame":
+        known, table = tables.get(id(records), (None, None))
+        if known is not records or table is None:
+            table = frame_of(records)
+            if len(records) > 500:
+                tables[id(records)] = records, table
+        return table.copy()
+
+    with patch.object(own, "read", read), patch.object(frame, "frame_of", table_of):
+        yield
+
+
+@pytest.fixture
+def invoke(capfd: commands.Capture) -> commands.Invoke:
+    """Run a command in this process: its exit code, and what it says."""
+    return partial(commands.invoke, capfd)

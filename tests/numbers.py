@@ -20,6 +20,7 @@ PACKAGE = ROOT / "collbench"
 MARGIN = 1.02
 GENERATED = "<!-- Made by `python -m docs.generate`"
 NOT_WRITTEN = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->|^```.*?^```", re.MULTILINE | re.DOTALL)
+IMPORTS = re.compile(r"^ *(?:from [\w.]+ )?import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE)
 SWEEP = "sweep --backend cpu --op allreduce --algo ring --ranks 2 --sizes 1M --repeats 1"
 CHECK = "doctor --only shm-size"
 # Runs a command twice: in the second run nothing is imported, so the functions that are called
@@ -59,10 +60,10 @@ def lines_of(folder: Path) -> tuple[str, ...]:
 
 
 @cache
-def nodes(file: Path) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
-    """All imports and calls in a file."""
-    found = ast.walk(ast.parse(file.read_text()))
-    return tuple(one for one in found if isinstance(one, ast.Import | ast.ImportFrom | ast.Call))
+def imports(file: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """All imports in a file, parsed alone: whole files take five seconds."""
+    found = ast.parse("\n".join(one.strip() for one in IMPORTS.findall(file.read_text()))).body
+    return tuple(one for one in found if isinstance(one, ast.Import | ast.ImportFrom))
 
 
 @cache
@@ -74,7 +75,7 @@ def arrows() -> frozenset[tuple[str, str]]:
 def _arrows() -> Iterator[tuple[str, str]]:
     for file in PACKAGE.glob("*/**/*.py"):
         room = file.relative_to(PACKAGE).parts[0]
-        for node in nodes(file):
+        for node in imports(file):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("collbench."):
                 assert node.module is not None
                 other = node.module.split(".")[1]
@@ -108,7 +109,7 @@ def written_words() -> int:
 
 NUMBERS = (
     Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 87_490, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_530, 38_000),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_450, 38_000),
     Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_433, 3_500),
     Number("hand-written words", written_words, 45_980, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),

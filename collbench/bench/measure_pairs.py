@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import (
     LATENCIES,
     WAYS,
@@ -45,14 +46,14 @@ def measure_pairs(topology: Topology) -> Topology:
         )
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
     ids = [gpu.id for gpu in gpus] if count else []
-    group, start, pairs = LocalGroup(), time.monotonic(), list[RankPair]()
+    group, start, pairs, busy = LocalGroup(), time.monotonic(), list[RankPair](), BusyRemark()
     try:
         for pair in measure(group, backend, ranks, Settings()):
             pairs.append(pair)
     finally:
         group.close(0)
         if pairs:
-            _show(topology, ids, names, pairs)
+            _show(topology, ids, names, pairs, is_busy=busy.of_all(len(names)))
             remark(
                 f"{len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
                 " compared"
@@ -73,14 +74,15 @@ def measure_pairs_of(topology: Topology, group: Group) -> None:
     gpus = gpus_here()
     backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
     names = [f"rank{rank}" for rank in range(group.ranks)]
-    start, found = time.monotonic(), list[RankPair]()
+    start, found, busy = time.monotonic(), list[RankPair](), BusyRemark()
     settings = PairSettings(size_bytes=SIZES[backend], timeout_s=LOST_S)
     try:
         with Pairs(group, 0, backend, settings) as pairs:
             found.extend(by_messages(pairs))
     finally:
         if found:
-            _show(topology, [], names, found)
+            is_busy = busy.of_all(group.hosts.count(group.hosts[0]))
+            _show(topology, [], names, found, is_busy=is_busy)
             remark(
                 f"{len(found)} measurements in {time.monotonic() - start:.0f} s, every result"
                 " compared"
@@ -88,10 +90,15 @@ def measure_pairs_of(topology: Topology, group: Group) -> None:
 
 
 def _show(
-    topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[RankPair]
+    topology: Topology,
+    ids: Sequence[str],
+    names: Sequence[str],
+    pairs: Sequence[RankPair],
+    *,
+    is_busy: bool,
 ) -> None:
-    """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
-    nodes of the ranks, where they are GPUs.
+    """Print the rates of the pairs, and the pairs that are slower than others like them, unless
+    others may have slowed them. ids: the nodes of the ranks, where they are GPUs.
     """
     expected = {
         (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
@@ -100,7 +107,7 @@ def _show(
         if ids
     }
     say("\n".join(lines(pairs, names, expected, width(sys.stdout))).lstrip("\n"))
-    for pair, middle in behind(pairs, topology, ids):
+    for pair, middle in () if is_busy else behind(pairs, topology, ids):
         unit = "us" if pair.way in LATENCIES else "GB/s"
         say(
             f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"

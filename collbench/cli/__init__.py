@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from collbench.core.errors import HangError, UnavailableError, UsageError, unkno
 from collbench.core.files import check_writable, is_foreign
 from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
 from collbench.core.launcher import launcher
-from collbench.core.screen import say
 
 # what a command does, in a line; by what it is for
 _GROUPS = {
@@ -117,9 +117,6 @@ def cli(context: click.Context, file: str | None) -> int:
     """
     if context.invoked_subcommand is not None:
         return 0
-    if launcher() is not None:  # it is about one machine, whose ranks it starts
-        say(context.get_help())
-        return 0
     if file not in (None, "-"):
         _refuse_file(str(file))
     end_s = time.monotonic() + _OVERVIEW_S
@@ -150,7 +147,7 @@ def main() -> None:
         # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         under = launcher()
-        if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
+        if under is not None and _is_run_by_all_ranks(sys.argv[1:]):
             from collbench.bench.rank0 import watch_over
 
             watch_over(under)
@@ -201,11 +198,7 @@ def run(args: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr shows what it cannot encode
         sys.stdout.reconfigure(errors="backslashreplace")
     under = launcher()
-    if (
-        under is not None
-        and under.rank > 0
-        and (not _RUN_BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
-    ):
+    if under is not None and under.rank > 0 and not _is_run_by_all_ranks(args):
         return 0
     try:
         result = cli.main(args, prog_name="collbench", standalone_mode=False, obj=tuple(args))
@@ -217,6 +210,13 @@ def run(args: list[str]) -> int:
         return exit_code_of(signal.SIGPIPE)
     except (Exception, KeyboardInterrupt) as error:
         return complain(_hangup_behind(error))
+
+
+def _is_run_by_all_ranks(args: Sequence[str]) -> bool:
+    """Whether every rank of a launcher has a part in a command line; in others the first alone."""
+    if {"-h", "--help"} & set(args):
+        return False
+    return not args or args[0] in _RUN_BY_ALL_RANKS or args[0].startswith("--json")
 
 
 def _hangup_behind(error: BaseException) -> BaseException:

@@ -7,7 +7,6 @@ between theirs will do, because a library changes its protocol somewhere there, 
 of the larger; beyond the largest its plateau counts, where its last two rates are alike.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from collbench.compare.rate_curves import (
     rate_curves,
     rates_at,
 )
+from collbench.compare.tables.summary import nvls_of
 from collbench.core import catalog
 from collbench.core.errors import UsageError, unknown
 from collbench.core.knobs import KNOB, UNASKED
@@ -35,7 +35,6 @@ from collbench.core.verdict import middle_time
 from collbench.machine.gpu_kinds import GpuKind, kinds_of
 
 _PUBLISHED = "-published"
-_NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
 
 
 class Beside(NamedTuple):
@@ -133,6 +132,7 @@ def _published() -> tuple[tuple[str, list[Record]], ...]:
     return tuple((name, rows) for (name, _), rows in sources.items())
 
 
+@cache
 def _named(label: str, file: Path) -> ResultFile:
     return replace(load(file), name=label)
 
@@ -278,14 +278,3 @@ def _nvls(mine: ResultFile, against: ResultFile) -> Iterator[str]:
     )
     if ours and theirs and ours != theirs:
         yield f"NVLS: {', '.join(sorted(ours))}; of the reference {', '.join(sorted(theirs))}"
-
-
-def nvls_of(versions: str) -> str:
-    """Whether NCCL might reduce in the switches of NVLink."""
-    enabled = dict(_NCCL_VARIABLE.findall(versions)).get("NCCL_NVLS_ENABLE", "").rstrip(";")
-    if enabled:
-        return "off" if enabled == "0" else "allowed"
-    if "NVLS allowed" in versions:
-        return "allowed"
-    # a sweep of ours lists all NCCL_* variables that were set
-    return "NCCL's choice" if versions.startswith("collbench ") else "not known"

@@ -38,6 +38,7 @@ from collbench.core.rows import (
     median_of,
     own_form,
     repeat_scale_of,
+    shown_us,
     times_of,
 )
 from collbench.core.units import format_size
@@ -281,9 +282,9 @@ def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: 
 def _decision(
     able: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: Errors, *, are_noise: bool
 ) -> tuple[Certainty, tuple[Record, ...]]:
-    first = fastest(able)
     if are_noise:
-        return "cannot tell", (first,)
+        return "cannot tell", (min(able, key=shown_us),)
+    first = fastest(able)
     if len(able) == 1:
         return "only", (first,)
     if len(times_of(first)) < 2 and not is_price(first):

@@ -4,9 +4,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from collbench.core.errors import UsageError, unknown
+from collbench.core.errors import unknown
 from collbench.core.files import own_folder
-from collbench.core.reading import parse_toml, read_bytes
+from collbench.core.reading import parse_toml, read_text
 
 _PLACES = (
     Path(__file__).parent.parent / "profiles",
@@ -66,12 +66,10 @@ def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
     files = [place / kind / f"{name}.toml" for place in _PLACES]
     file = next((file for file in files if file.is_file()), Path(name))
     try:
-        data = read_bytes(file, _MOST_BYTES)
-        text = data.decode()
-    except (FileNotFoundError, IsADirectoryError):
-        raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind)) from None
-    except (OSError, ValueError) as error:  # no text, or a NUL in the name
-        raise UsageError(f"cannot read {file}: {error}") from None
-    if len(data) > _MOST_BYTES:
-        raise UsageError(f"{file} has more than {_MOST_BYTES} bytes: no profile is that large")
+        is_there = file.exists() and not file.is_dir()
+    except OSError:  # reading it says why
+        is_there = True
+    if not is_there:
+        raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind))
+    text = read_text(file, _MOST_BYTES, f"give a {_KIND_NAMES.get(kind, 'profile')}")
     return parse_toml(text, str(file))

@@ -20,6 +20,7 @@ from collbench.core.limits import NOISY_SCALE
 from collbench.core.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
 from collbench.core.record import CONDITIONS, GPUS, TRAFFIC, Record
 from collbench.core.uneven import EVEN
+from collbench.core.units import format_rate, format_time_us
 from collbench.core.verdict import middle, repeat_scale
 
 # In the order in which they are tried to tell configurations apart.
@@ -88,6 +89,25 @@ def is_timed(row: Record) -> bool:
 def is_noise(row: Record) -> bool:
     """Whether the repeats disagree too much to compare them."""
     return repeat_scale_of(row) > NOISY_SCALE or has_note(row, "noisy")
+
+
+def shown_us(row: Record) -> float:
+    """The time of a row; of noise the fastest repeat, than which it is less."""
+    return min(times_of(row)) if is_noise(row) else median_of(row)
+
+
+def row_time_text(row: Record) -> str:
+    """The same as text."""
+    return "<" * is_noise(row) + format_time_us(shown_us(row))
+
+
+def row_rate_text(row: Record) -> str:
+    """The bus bandwidth, in GB/s; of noise by the fastest repeat, than which it is more."""
+    if row.busbw_gbs is None:
+        return "-"
+    if is_noise(row):
+        return f">{format_rate(row.busbw_gbs * median_of(row) / shown_us(row))}"
+    return format_rate(row.busbw_gbs)
 
 
 def of_max(row: Record) -> float | None:

@@ -16,10 +16,10 @@ from collbench.core.files import result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
 from collbench.core.record import Record
-from collbench.core.rows import of_max
+from collbench.core.rows import is_noise, of_max, row_rate_text, row_time_text
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
-from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.core.units import format_size
 from collbench.doctor.check_verdict import CheckLine, Verdict, whole
 from collbench.doctor.run_check import (
     CHECK_SIZES,
@@ -133,7 +133,8 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
 def _fields(row: Record) -> dict[str, object]:
     """A row as numbers, for programs."""
     names = ("op", "algo", "proto", "ranks", "size_bytes", "time_us", "busbw_gbs")
-    return {**{name: getattr(row, name) for name in names}, "of_max": of_max(row)}
+    known = {name: getattr(row, name) for name in names}
+    return {**known, "of_max": of_max(row), "is_noise": is_noise(row)}
 
 
 def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
@@ -151,12 +152,12 @@ def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
         by = f"{row.algo} {row.proto}".rstrip()
         return f"allreduce of {format_size(row.size_bytes)}, {row.ranks} ranks, {by}"
 
-    latency = ("latency", f"{format_time_us(quick.time_us or 0)} us: {of(quick)}")
+    latency = ("latency", f"{row_time_text(quick)} us: {of(quick)}")
     if large is quick:
         return [latency, ("bandwidth", "no time was left to measure it")]
     return [
         latency,
-        ("bandwidth", f"{format_rate(large.busbw_gbs or 0)} GB/s: bus bandwidth, {of(large)}"),
+        ("bandwidth", f"{row_rate_text(large)} GB/s: bus bandwidth, {of(large)}"),
         ("of max", "; ".join(map(_bound, (quick, large)))),
     ]
 
@@ -165,6 +166,7 @@ def _bound(row: Record) -> str:
     """How near a row is to its nearer bound."""
     share = of_max(row)
     if share is None:
-        return f"not known at {format_size(row.size_bytes)}"
+        why = "noise" if is_noise(row) else "not known"
+        return f"{why} at {format_size(row.size_bytes)}"
     bound = "ceiling" if share == row.percent else "floor"
     return f"{share:.0f}% of the {bound} at {format_size(row.size_bytes)}"

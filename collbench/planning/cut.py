@@ -20,11 +20,27 @@ from collbench.schedules.ir import Edge, Schedule
 _TITLE = 12  # columns
 STEP_HEADS = ("round", "primitive", "step")
 SLOT_HEADS = ("empties", "head", "fills", "tail")
-OF_SLOTS = (
-    "A sender fills a slot and moves the tail on; a receiver empties it and moves the head on, and"
-    " so gives the slot back. A sender waits while tail less head is all slots. Both go on from"
-    " loop to loop."
+_BACK = (
+    " A receiver empties it and moves the head on, and so gives the slot back. A sender waits while"
+    " tail less head is all slots. Both go on from loop to loop."
 )
+
+
+def of_slots(proto: str) -> str:
+    """Who moves the numbers of slots, by a protocol."""
+    protocol = PROTOCOLS.load(proto)
+    if protocol.CLEARS:
+        return (
+            "A sender fills a slot, every word of which says that it came; a receiver empties and"
+            " clears it. Head and tail are what both count themselves; a launch takes the slots"
+            " that the one before did not."
+        )
+    if hasattr(protocol, "FLAG_BYTES"):
+        return (
+            "A sender fills a slot, whose lines have their flags within: the tail is what it counts"
+            f" itself.{_BACK}"
+        )
+    return f"A sender fills a slot and moves the tail on.{_BACK}"
 
 
 def cut(
@@ -105,7 +121,7 @@ def cut_lines(plan: Plan, columns: int) -> list[str]:
     title = f"How a size of {exact_size(size)} is cut, if every message goes through slots:"
     lines = ["", *wrapped(title, columns)]
     lines += [*titled(cut_parts(plan).items(), _TITLE, columns), "", *LEGEND.split("\n")]
-    lines += wrapped(OF_SLOTS, columns, "")
+    lines += wrapped(of_slots(plan.proto), columns, "")
     is_alike = plan.schedule.is_symmetric
     for rank in range(1 if is_alike else plan.n):
         rows = step_rows(plan.schedule, rank, plan.slots, plan.slices)

@@ -21,9 +21,11 @@ from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.record import Record, read
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
+from tests.support.commands import Capture
 from tests.support.host_gpu import HostKernelRank
 from tests.support.nvrtc import nvrtc_for
 from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
+from tests.support.tiers import tiered
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NUMPY = EXAMPLES / "numpy_ranks.py"
@@ -86,12 +88,12 @@ def swept(folder: Path, text: str, *options: str, more: str = "") -> tuple[int, 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
 def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
-    tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, is_launched: bool, capfd: Capture
 ) -> None:
     """Two backends with shared memory of the launcher, too, which one size and placement show."""
-    sizes, placements = ("512K", "out") if is_launched else ("1000,512K", "out,in")
+    sizes, placements = ("64K", "out") if is_launched else ("1000,64K", "out,in")
     kinds = ["--dtype", "int32,float64,float16", "--sizes", sizes, "--distribution", "5"]
-    kinds += ["--placement", placements]
+    kinds += ["--placement", placements, "--iters", "5"]
     command = sweep("--backend", f"cpu,{NUMPY}", *kinds, "--repeats", "1", "--csv", "rows.csv")
     whole = under_mpirun(3, command) if is_launched else [*command, "--ranks", "3"]
     with Run(tmp_path, whole) as started:
@@ -174,8 +176,7 @@ BAD = [
 ]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(("body", "code", "said"), BAD)
+@tiered(("body", "code", "said"), BAD, 2)
 def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said: str) -> None:
     found, rows = swept(tmp_path, kernel(body), "--timeout", "1")
     assert (found, rows[-1].backend) == (code, "mine")
@@ -190,9 +191,8 @@ def test_a_file_beside_the_kernel_s_own_is_named(tmp_path: Path) -> None:
     assert rows[-1].reason == "beside.py, line 2: NotImplementedError: too large"
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("who", ["True", "is_last", "not is_last"])
-@pytest.mark.parametrize("where", ["", "REDUCE\n"])
+@tiered("who", ["is_last", "not is_last", "True"], 1)
+@tiered("where", ["", "REDUCE\n"], 1)
 def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: str) -> None:
     body = f"{where}if n == 256 and {who}: raise NotImplementedError\nREDUCE"
     _, rows = swept(tmp_path, kernel(body), "--timeout", "5")
@@ -222,8 +222,7 @@ def test_what_a_kernel_does_is_named_under_mpirun(
         assert (started.finish(60), said in started.stderr) == (code, True), started.stderr
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
+@tiered("is_launched", [False, pytest.param(True, marks=needs_mpi)], 1)
 def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> None:
     printed = "print('hello', flush=True)\nctypes.CDLL(None).puts(b'hi')\nREDUCE"
     (tmp_path / "kernels").mkdir()
@@ -257,7 +256,7 @@ def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> No
     ],
 )
 def test_a_file_that_is_no_kernel_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, code: int, error: str
+    tmp_path: Path, capfd: Capture, text: str, code: int, error: str
 ) -> None:
     assert swept(tmp_path, text)[0] == code
     assert run(["sweep", "--backend", f"{tmp_path}/gone.py"]) == 2
@@ -277,13 +276,13 @@ def test_names_that_rows_cannot_have_are_refused(tmp_path: Path, name: str) -> N
     assert backend.add(str(tmp_path / "linked.py")) == "linked"
 
 
-def test_all_stands_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_stands_alone(capfd: Capture) -> None:
     assert run(["sweep", "--backend", f"all,{NUMPY}"]) == 2
     assert "'all' stands alone" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "tune", "trace", "overlap", "hunt"])
-def test_other_commands_refuse_a_kernel(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_refuse_a_kernel(command: str, capfd: Capture) -> None:
     assert run([command, "--backend", str(NUMPY)]) == 2
     said = capfd.readouterr().err
     assert "is not one of" in said and "sweep and replay measure kernels of files" in said
@@ -330,8 +329,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
         made.close()
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("body", "wrong"),
     [
         ("REDUCE", ""),
@@ -339,6 +337,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
         ("if self.launches < 20: REDUCE", ""),
         ("REDUCE\nctypes.memset(address + 4 * n, 0, 2)", "byte 1 behind its output"),
     ],
+    1,
 )
 def test_a_kernel_on_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wrong: str

@@ -30,6 +30,7 @@ from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from tests.support.batteries import plan_of, problem
+from tests.support.commands import Capture
 
 LAYOUTS = {"ll": (4, 4), "ll128": (120, 8)}
 PROTOS = tuple(LAYOUTS)
@@ -246,7 +247,7 @@ def test_other_processors_are_waived(monkeypatch: pytest.MonkeyPatch, machine: s
     }
 
 
-def test_rows_of_every_protocol(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_every_protocol(tmp_path: Path, capfd: Capture) -> None:
     file = tmp_path / "rows.csv"
     options = split("--backend cpu --algo ring --op allreduce,reduce --proto all --direct off")
     options += split("-d float32,int8 --sizes 5000 --ranks 2 --repeats 1 --iters 3 --hot --csv")

@@ -17,6 +17,7 @@ from collbench.core.errors import UnavailableError
 from collbench.core.peers import PEERS
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
+from tests.support.commands import Capture
 from tests.support.host_gpu import HostMpiGpuRank, SilentMpiGpuRank
 from tests.support.runs import needs_mpi
 
@@ -111,7 +112,7 @@ def test_more_ranks_than_gpus_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_gpus_it_is_waived_beside_them(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     monkeypatch.setattr(gpu, "why_no_gpus", lambda: "this host has no NVIDIA GPU")
     monkeypatch.setattr(backend, "find_spec", lambda name: name)

@@ -26,6 +26,7 @@ from collbench.core.options import LaunchMode
 from collbench.core.peers import PEERS, Variables, forced_by
 from collbench.core.record import read
 from collbench.launch.local import LocalGroup
+from tests.support.commands import Capture
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import nccl_on
 
@@ -212,10 +213,7 @@ class Release(StandIn):
 
 
 def test_releases_take_turns_and_are_held_against_the_first(
-    stand_in: type[StandIn],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    stand_in: type[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     monkeypatch.setattr(release, "NcclSession", Release)
     monkeypatch.setattr(release, "RELEASES", {})
@@ -247,7 +245,7 @@ def test_releases_take_turns_and_are_held_against_the_first(
 
 
 def test_resume_tells_what_was_forced_from_what_was_not(
-    stand_in: type[StandIn], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    stand_in: type[StandIn], tmp_path: Path, capfd: Capture
 ) -> None:
     file = tmp_path / "out.csv"
     command = [*SWEEP, "--sizes", "1K", "--csv", str(file), "--algo"]
@@ -276,7 +274,7 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(
 
 
 def test_the_table_compares_with_its_own_choice_alone(
-    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stand_in: type[StandIn], capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what is forced is faster than anything; prices all, because they are compared with nothing
     # measured
@@ -305,9 +303,7 @@ def test_the_table_compares_with_its_own_choice_alone(
     assert float(row.split()[-1]) == pytest.approx(8e3 / time_us, rel=0.01)
 
 
-def test_it_says_what_reaches_the_library(
-    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_what_reaches_the_library(stand_in: type[StandIn], capfd: Capture) -> None:
     assert run([*SWEEP, *split("--algo ring,twoshot --channels 1,2 --slots 4 --sizes 1K,1M")]) == 0
     said = capfd.readouterr().err.splitlines()[0]
     assert "2 sets of processes" in said and "--slots, --algo twoshot do not reach it" in said
@@ -317,9 +313,7 @@ def test_it_says_what_reaches_the_library(
     assert "--nccl: no point of this sweep is of NCCL" in capfd.readouterr().err
 
 
-def test_a_dry_run_shows_the_variables(
-    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_the_variables(stand_in: type[StandIn], capfd: Capture) -> None:
     assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
     assert [line.rpartition("; ")[2] for line in lines] == [
@@ -329,7 +323,7 @@ def test_a_dry_run_shows_the_variables(
 
 
 def test_every_kind_of_user_buffers_is_measured_and_the_fastest_compared_with(
-    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stand_in: type[StandIn], capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = {"plain": 8e-3, "registered": 4e-3, "window": 2e-3}
     monkeypatch.setattr(

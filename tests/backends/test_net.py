@@ -182,14 +182,7 @@ def run(
     return world, faults
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("op", "direct"),
-    tiered(
-        product(OPS, ("on", "off")),
-        [(op, ("on", "off")[number % 2]) for number, op in enumerate(OPS)],
-    ),
-)
+@tiered(("op", "direct"), product(OPS, ("on", "off")), 1)
 def test_every_algorithm_over_messages(op: str, direct: str) -> None:
     knobs = {"transport": "net", "size_bytes": 30_000, "chunk": 2048, "slots": 4}
     for algo in algorithms_of(op):
@@ -200,8 +193,7 @@ def test_every_algorithm_over_messages(op: str, direct: str) -> None:
         assert not any(world.mail.values())
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("slots", "slices", "channels"), [(2, 1, 1), (4, 2, 3), (5, 3, 1)])
+@tiered(("slots", "slices", "channels"), [(2, 1, 1), (4, 2, 3), (5, 3, 1)], 1)
 def test_knobs(slots: int, slices: int, channels: int) -> None:
     knobs = {"slots": slots, "slices": slices, "channels": channels, "chunk": 1536}
     of = case(transport="net", direct="off", size_bytes=50_000, **knobs)

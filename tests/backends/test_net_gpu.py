@@ -188,36 +188,33 @@ SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("found", "proto", "pairs"),
-    tiered(
-        product(SHAPES, PROTOS, (PAIRS[::2], PAIRS[1::2])),
-        [(SHAPES[2], "simple", PAIRS[::2]), (SHAPES[3], "ll", PAIRS[1::2])],
-    ),
+    [*product(SHAPES, PROTOS, (PAIRS[::2], PAIRS[1::2]))],
     ids=["-".join(map(str, one)) for one in product(SHAPES, PROTOS, ("even", "odd"))],
 )
 def test_every_algorithm(proto: str, found: Domains, pairs: Sequence[tuple[OpName, str]]) -> None:
     for number, (op, algo) in enumerate(pairs):
+        if len(found) == 4 and (number + PROTOS.index(proto) + SHAPES.index(found) // 2) % 2:
+            continue  # of the two shapes of four ranks each pair has one in each protocol
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
             Run(0), Run(0), Run(1)
         )
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("proto", tiered(product(PROTOS), [("simple",)]))
+@pytest.mark.parametrize("proto", PROTOS)
 def test_host_memory_beside_messages(proto: str) -> None:
-    for number, (op, algo) in enumerate(PAIRS):
+    """The protocols take the algorithms in turns."""
+    for number, (op, algo) in enumerate(PAIRS[PROTOS.index(proto) :: len(PROTOS)]):
         Gpus(plan_of(op, algo, proto, (0, 0, 1, 1), near="shm"), number).run(Run(0), Run(1))
 
 
 SIZES = ((1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("proto", "count", "channels", "slots", "slices"),
-    tiered(
-        [(proto, *size) for proto in PROTOS for size in SIZES],
-        [(PROTOS[number % len(PROTOS)], *size) for number, size in enumerate(SIZES)],
-    ),
+    [(proto, *size) for proto in PROTOS for size in SIZES],
+    1,
 )
 def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slices: int) -> None:
     knobs: dict[str, Any] = {
@@ -438,10 +435,10 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
     rank.close()
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("chunk_bytes", "taken", "threads"),
     [(64, [], []), (TAKEN_FROM, [0, 2], []), (RECEIVED_FROM, [0, 2], [0, 2])],
+    1,
 )
 def test_large_messages_of_the_host_are_taken_one_by_one(
     chunk_bytes: int, taken: list[int], threads: list[int]

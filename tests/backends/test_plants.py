@@ -68,8 +68,7 @@ def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
         session.close()
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(("mode", "hot", "size_bytes", "kind"), tiered(CELLS + KEPT, DAILY))
+@tiered(("mode", "hot", "size_bytes", "kind"), CELLS + KEPT, 3)
 def test_what_is_left_out_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mode: str, hot: bool, size_bytes: int, kind: PlantKind
 ) -> None:
@@ -78,8 +77,7 @@ def test_what_is_left_out_is_noticed(
         assert wrong_of(mode, hot, size_bytes)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("hot", "size_bytes"), list(product((False, True), SIZES)))
+@tiered(("hot", "size_bytes"), [*product((True, False), SIZES)], 1)
 def test_what_is_right_is_right(
     monkeypatch: pytest.MonkeyPatch, hot: bool, size_bytes: int
 ) -> None:

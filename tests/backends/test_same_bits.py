@@ -47,7 +47,7 @@ def differ(outputs: list[np.ndarray]) -> bool:
     return any((bits(one) != bits(outputs[0])).any() for one in outputs)
 
 
-@pytest.mark.parametrize(("algo", "name", "redop"), tiered(CASES, CASES[::21]))
+@tiered(("algo", "name", "redop"), CASES, CASES[::21])
 def test_ranks_hold_the_same_bits(algo: str, name: DtypeName, redop: RedopName) -> None:
     for n, special in product((2, 3, 4, 5), (False, True)):
         plan = plan_of(problem("allreduce", n, count=257, dtype=name, redop=redop), algo)

@@ -72,9 +72,8 @@ def test_what_is_compared_was_launched_and_is_known(
             assert set(checked) == set(order)
 
 
-@pytest.mark.daily(17)
 @pytest.mark.parametrize("redop", REDOPS)
-@pytest.mark.parametrize("name", DTYPES)
+@tiered("name", DTYPES, 4)
 def test_the_first_element_is_one_that_a_reduction_in_place_changes(
     name: DtypeName, redop: RedopName
 ) -> None:
@@ -313,13 +312,10 @@ MODES: list[tuple[LaunchMode, bool, bool]] = [
 ]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "place", "mode", "isolated", "is_outside"),
-    tiered(
-        [(*placed, *mode) for placed in PLACED for mode in MODES],
-        [(*placed, *MODES[number % len(MODES)]) for number, placed in enumerate(PLACED)],
-    ),
+    [(*placed, *mode) for placed in PLACED for mode in MODES],
+    2,
 )
 def test_idle_gpus_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
@@ -332,7 +328,11 @@ def test_idle_gpus_are_noticed(
     """And what is right is right. Nothing but launches is between two events, until the batch is
     proved.
     """
-    for redop, hot, count in (("sum", False, 70), ("sum", True, 2), ("max", True, 65)):
+    number = PLACED.index((op, place)) + MODES.index((mode, isolated, is_outside))
+    ways: tuple[tuple[RedopName, bool, int], ...] = (
+        ("sum", False, 70), ("sum", True, 2), ("max", True, 65)
+    )  # fmt: skip
+    for redop, hot, count in (ways[number % 3],):
         card = Card()
         root = int(op in ("reduce", "gather"))
         problem = case(op, place, redop=redop, root=root, size_bytes=1024, ranks=3).problem()

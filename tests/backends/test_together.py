@@ -21,12 +21,13 @@ from collbench.core.record import Record, read
 from collbench.core.together import parse_groups, parse_mix, split
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import invoke
+from tests.support.commands import Capture, Invoke, invoke
+from tests.support.tiers import tiered
 
 SWEEP = ("sweep", "--repeats", "1", "-n", "3", "--algo", "auto", "--hot")
 
 
-def rows_of(capfd: pytest.CaptureFixture[str], file: Path, *args: str) -> list[Record]:
+def rows_of(capfd: Capture, file: Path, *args: str) -> list[Record]:
     code, _, err = invoke(capfd, *SWEEP, *args, "--csv", str(file))
     assert code == 0, err
     return read(file)
@@ -41,7 +42,7 @@ def job(ranks: int, groups: str = "", mix: str = "", op: OpName = "allreduce") -
     return point.together
 
 
-def test_two_groups_of_two_ranks(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_two_groups_of_two_ranks(capfd: Capture, tmp_path: Path) -> None:
     rows = rows_of(
         capfd,
         tmp_path / "out.csv",
@@ -66,11 +67,8 @@ def test_two_groups_of_two_ranks(capfd: pytest.CaptureFixture[str], tmp_path: Pa
         assert row.busbw_gbs == pytest.approx(row.algbw_gbs * factor, rel=1e-4)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("order", ["grouped", "same"])
-def test_ranks_in_several_groups_and_operations(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, order: str
-) -> None:
+@tiered("order", ["grouped", "same"], 1)
+def test_ranks_in_several_groups_and_operations(capfd: Capture, tmp_path: Path, order: str) -> None:
     """Tensor and data parallel ranks, and a group twice, each with two operations."""
     (row,) = rows_of(
         capfd,
@@ -87,11 +85,11 @@ def test_ranks_in_several_groups_and_operations(
 
 
 def test_launches_that_do_nothing_are_found(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu_together, "launch_grouped", lambda launches, limit_s: None)
     args = ("--groups", "0,1/0,1", "--sizes", "4K", "--csv", str(tmp_path / "out.csv"))
-    assert invoke(capfd, *SWEEP, *args)[0] == 1
+    assert invoke(*SWEEP, *args)[0] == 1
     (row,) = read(tmp_path / "out.csv")
     # of 4 KiB that may be cached one element is poisoned
     assert (row.status, row.wrong) == ("wrong", 2)
@@ -136,7 +134,7 @@ def test_which_orders_can_deadlock() -> None:
     assert circle.why_it_can_deadlock().count("launches") == 3
 
 
-def test_groups_that_are_none_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+def test_groups_that_are_none_are_refused(invoke: Invoke) -> None:
     for text, why in (
         ("0,1/2", "group '2' has one rank"),
         ("0,1/1,1", "has a rank twice"),
@@ -159,7 +157,7 @@ def test_groups_that_are_none_are_refused(capfd: pytest.CaptureFixture[str]) -> 
         ("--launch-order", "same"),
         ("--skew", "hot:1"),
     ):
-        assert invoke(capfd, "sweep", "--backend", "cpu", *args)[0] == 2
+        assert invoke("sweep", "--backend", "cpu", *args)[0] == 2
 
 
 @pytest.mark.parametrize("what", [{"groups": "0,1/0,1"}, {"mix": "allreduce:64+alltoall:64"}])

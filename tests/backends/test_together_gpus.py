@@ -22,8 +22,9 @@ from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import invoke
+from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
+from tests.support.tiers import tiered
 
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
 
@@ -72,8 +73,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize("number", range(len(GROUPS)))
+@tiered("number", range(len(GROUPS)), 3)
 def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, knobs = GROUPS[number]
     options = GpuOptions(launch="stream" if number % 3 == 1 else "graph", isolated=number % 4 == 3)
@@ -263,7 +263,7 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.exhaustive
 def test_rows_say_what_being_together_costs(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same columns as on CPUs, and no ceiling: nobody knows what parts could reach together."""
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")

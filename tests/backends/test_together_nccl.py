@@ -20,10 +20,11 @@ from collbench.core.peers import Variables, forced_by
 from collbench.core.record import read
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import invoke
+from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
 from tests.support.plants import PLANTS, PlantKind, plant
+from tests.support.tiers import tiered
 
 KNOBS: dict[str, Any] = {"algo": "library", "proto": "", "op": "allreduce", "size_bytes": 1024}
 HANGS_S = 0.5  # so long a GPU is waited for where launches wait for each other
@@ -78,8 +79,7 @@ GROUPS: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize("number", range(len(GROUPS)))
+@tiered("number", range(len(GROUPS)), 3)
 def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, knobs = GROUPS[number]
     nccl = nccl_on(machine := Machine(number), monkeypatch)
@@ -98,9 +98,8 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     assert {comm.state for comm in nccl.comms} == {"destroyed"}
 
 
-@pytest.mark.daily(4)
 @pytest.mark.parametrize("launch", ["graph", "stream"])
-@pytest.mark.parametrize("kind", PLANTS)
+@tiered("kind", PLANTS, 2)
 def test_what_a_library_leaves_out_is_noticed(
     kind: PlantKind, launch: LaunchMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,10 +316,7 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rows_of_nccl_are_compared_with_ours(
-    what: tuple[str, ...],
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    what: tuple[str, ...], capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)

@@ -24,6 +24,7 @@ from collbench.core.group import RankContext
 from collbench.core.peers import PEERS, forced_by
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
+from tests.support.commands import Capture
 from tests.support.torch_rank import HostTorchRank
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
@@ -139,7 +140,7 @@ class StandIn(Session[Case]):
 
 
 def test_ours_are_compared_with_the_fastest_of_them(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capfd: Capture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch, "TorchSession", StandIn)
     monkeypatch.setattr(torch.BACKEND, "why_not", lambda group: "")

@@ -22,6 +22,7 @@ from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
 from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import random_inputs, world_of
+from tests.support.tiers import tiered
 from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
 RANKS, MOST = 3, 700
@@ -53,8 +54,7 @@ def defined(what: Problem, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return [np.concatenate([parts[i][j] for i in range(n)]) for j in range(n)]
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
+@tiered(("op", "algo"), UNEVEN_PAIRS, 5)
 def test_the_reference_does_what_the_definition_says(op: OpName, algo: str) -> None:
     for n, seed in ((2, 1), (3, 2), (6, 4)):
         what = uneven_problem(op, n, drawn_counts(op, n, random.Random(seed), MOST))

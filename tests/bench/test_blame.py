@@ -15,6 +15,7 @@ from collbench.core.case import Case
 from collbench.planning.lowering import TrackActions, actors, room_wanted
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
+from tests.support.tiers import tiered
 
 WORK_S, LINK_S, NOISE = 20e-6, 50e-6, 0.2
 LAUNCHES = 4
@@ -110,9 +111,8 @@ class Played:
         return blame(self.plan, self.actors, [self.launch() for _ in range(LAUNCHES)])
 
 
-@pytest.mark.daily(6)
 @pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving", "star", "chain"])
-@pytest.mark.parametrize("n", [3, 4, 5])
+@tiered("n", [3, 4, 5], 1)
 def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:
     plan = plan_of(algo, n)
     for seed in range(10):

@@ -222,12 +222,10 @@ def test_each_ceiling_names_the_algorithm_that_it_is_of() -> None:
     assert "8.20 GB/s, twoshot at 4K, 31.1% (29.9-32.4) of the ceiling of twoshot simple (" in tail
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("machine", "ranks", "published_gbs"),
-    tiered(
-        [("hgx-h100", 8, 482.0), ("hgx-b200", 8, 838.0), ("gb200-nvl72", 72, 847.0)],
-        [("hgx-h100", 8, 482.0)],
-    ),
+    [("hgx-h100", 8, 482.0), ("hgx-b200", 8, 838.0), ("gb200-nvl72", 72, 847.0)],
+    [("hgx-h100", 8, 482.0)],
 )
 def test_sums_in_the_switch_raise_the_ceiling_of_libraries(
     monkeypatch: pytest.MonkeyPatch, machine: str, ranks: int, published_gbs: float

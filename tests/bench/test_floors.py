@@ -38,7 +38,7 @@ from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
 from tests.bench.test_runner import CPU_CASES, Scripted, samples
 from tests.benchmarks.recorded_ceilings import MACHINE, ROOT
-from tests.support.commands import invoke
+from tests.support.commands import Invoke
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.plants import plant
 
@@ -294,13 +294,13 @@ def test_only_who_waits_for_all_others_needs_a_flag() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("uncounted")
 def test_a_sweep_with_an_impossible_row_ends_with_1_and_says_it(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
+    invoke: Invoke, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "rows.csv")
     asked = f"--backend cpu --algo ring --sizes {LONG // 2},{LONG} --iters {MANY} -c 0".split()
     with plant("first", "timed"):
-        code, out, _ = invoke(capfd, "sweep", "--hot", *asked, "--csv", file)
+        code, out, _ = invoke("sweep", "--hot", *asked, "--csv", file)
     assert code == 1
     assert out.count("impossible: ") == 2
-    _, out, _ = invoke(capfd, "compare", file)
+    _, out, _ = invoke("compare", file)
     assert "2 rows: 2 impossible" in out

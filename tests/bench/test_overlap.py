@@ -27,6 +27,7 @@ from collbench.core.record import COLUMNS as SWEEP
 from collbench.core.record import KEY, TEXTS, Record
 from collbench.core.text import NARROW_COLUMNS
 from collbench.planning.limits import Limits
+from tests.support.commands import Capture
 from tests.support.overlap import Session, marks, repeat
 
 SETTINGS = OverlapSettings()
@@ -155,18 +156,14 @@ def channels_of(job: Any) -> int:
     return int(job.channels)
 
 
-def test_messages_are_no_road_beside_products(
-    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_are_no_road_beside_products(stand_in: type[Session], capfd: Capture) -> None:
     assert run(["overlap", "--transport", "net"]) == 2
     assert "'net' is not one of auto, ce, p2p, shm" in capfd.readouterr().err
     assert run(["overlap", "--backend", "cuda", "--transport", "all", "--channels", "8"]) == 0
     assert "waived" not in capfd.readouterr().out
 
 
-def test_rows_table_and_advice(
-    stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_table_and_advice(stand_in: type[Session], tmp_path: Path, capfd: Capture) -> None:
     """More channels cost more computing; with few the launches are slow. The advice is worked out
     from the rows.
     """
@@ -210,7 +207,7 @@ def test_rows_table_and_advice(
 
 
 def test_one_gpu_copies(
-    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     monkeypatch.setattr(_run_overlap, "device_count", lambda: 1)
     assert run(["overlap", "--channels", "4,8", "--priority", "normal"]) == 0
@@ -226,7 +223,7 @@ def test_one_gpu_copies(
 
 @pytest.mark.parametrize("missing", ["why_no_gpus", "load_cublas"])
 def test_no_gpu_and_no_cublas_are_an_environment_that_cannot(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], missing: str
+    monkeypatch: pytest.MonkeyPatch, capfd: Capture, missing: str
 ) -> None:
     def lacks() -> str:
         if missing == "load_cublas":
@@ -239,7 +236,7 @@ def test_no_gpu_and_no_cublas_are_an_environment_that_cannot(
 
 
 def test_what_copies_lose_is_said_beside_what_computing_loses(
-    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
+    stand_in: type[Session], capfd: Capture
 ) -> None:
     stand_in.cost, stand_in.memory = staticmethod(lambda job: (1.1, 1.0)), 1.25
     assert run(["overlap", "--backend", "nccl,copies", "--channels", "4"]) == 0
@@ -261,16 +258,14 @@ def test_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert float(row["concurrent_us"]) > 0
 
 
-def test_cpus_have_no_options_of_gpus(capfd: pytest.CaptureFixture[str]) -> None:
+def test_cpus_have_no_options_of_gpus(capfd: Capture) -> None:
     assert run(["overlap", "--backend", "cpu", "--channels", "4"]) == 2
     assert "GPUs have this, CPUs have not" in capfd.readouterr().err
     assert run(["overlap", "--backend", "cpu,cuda"]) == 2
     assert "one after the other" in capfd.readouterr().err
 
 
-def test_what_cannot_run_is_a_row(
-    stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_run_is_a_row(stand_in: type[Session], tmp_path: Path, capfd: Capture) -> None:
     stand_in.raises = staticmethod(
         lambda job: ScheduleError("too many CTAs") if channels_of(job) == 64 else None
     )
@@ -285,7 +280,7 @@ def test_what_cannot_run_is_a_row(
 
 
 def test_a_session_that_does_not_open_waives_its_points(
-    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("no memory", "use smaller sizes")
@@ -299,11 +294,7 @@ def test_a_session_that_does_not_open_waives_its_points(
     ("error", "code"), [(HangError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)]
 )
 def test_what_ends_it_keeps_the_rows_before(
-    stand_in: type[Session],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    error: Any,
-    code: int,
+    stand_in: type[Session], tmp_path: Path, capfd: Capture, error: Any, code: int
 ) -> None:
     stand_in.raises = staticmethod(lambda job: error if channels_of(job) == 64 else None)
     ended, rows = swept(tmp_path, "--backend", "cuda", "--transport", "p2p", "--channels", "8,64")
@@ -321,9 +312,7 @@ def test_wrong_results_have_no_times(stand_in: type[Session], tmp_path: Path) ->
     assert "rank 1 element 7" in row["reason"]
 
 
-def test_rows_are_appended_to_a_file_of_the_same_columns(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_appended_to_a_file_of_the_same_columns(tmp_path: Path, capfd: Capture) -> None:
     file = tmp_path / "rows.csv"
     for _ in range(2):
         assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 0
@@ -333,7 +322,7 @@ def test_rows_are_appended_to_a_file_of_the_same_columns(
     assert "does not have the columns" in capfd.readouterr().err
 
 
-def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_on_stdout_stand_alone(capfd: Capture) -> None:
     assert run(["overlap", "--backend", "nccl", "--csv", "-"]) == 0
     out, err = capfd.readouterr()
     assert out.splitlines()[0] == ",".join(OVERLAP_COLUMNS)
@@ -341,7 +330,7 @@ def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
     assert "nccl" in err
 
 
-def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_collectives_and_senseless_options(capfd: Capture) -> None:
     assert run([*split("overlap --op all_gather --backend cuda --sizes 1M,16M --channels 8")]) == 0
     out = capfd.readouterr().out
     assert "allgather of 2 ranks" in out
@@ -359,9 +348,7 @@ def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[st
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_transports_are_told_apart(
-    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_transports_are_told_apart(stand_in: type[Session], capfd: Capture) -> None:
     stand_in.cost = staticmethod(lambda job: (1.1, 1.0) if job.transport == "p2p" else (1.2, 4.0))
     command = ["overlap", "--backend", "cuda", "--channels", "4,8", "--transport"]
     assert run([*command, "auto,shm"]) == 0

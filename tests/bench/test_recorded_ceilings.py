@@ -14,6 +14,7 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.planning.links import RankLinks
 from tests.benchmarks.predict_published import MACHINES
 from tests.benchmarks.recorded_ceilings import RECORDED, rewritten
+from tests.support.tiers import tiered
 
 MOST_PERCENT = 101.0  # a hundredth more than the best that was ever measured of a link
 
@@ -28,8 +29,7 @@ def test_every_file_with_ceilings_is_held_to_them() -> None:
     assert with_ceilings == {*RECORDED}
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+@tiered("file", RECORDED, 2, ids=lambda file: file.stem)
 def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,8 +42,7 @@ def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
     assert max(one.percent or 0.0 for one in best) <= MOST_PERCENT
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(("name", "machine"), MACHINES.items())
+@tiered(("name", "machine"), MACHINES.items(), 3)
 def test_no_published_row_is_above_the_links_of_its_machine(
     name: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,12 +110,10 @@ FRAGMENTS = (
 )
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("name", "fragment"),
-    tiered(
-        product(NAMES, FRAGMENTS),
-        [*((name, "") for name in NAMES), *(("h200", fragment) for fragment in FRAGMENTS)],
-    ),
+    product(NAMES, FRAGMENTS),
+    [*((name, "") for name in NAMES), *(("h200", fragment) for fragment in FRAGMENTS)],
 )
 def test_nothing_complains_and_nothing_leaves(
     browser: Browser, pages: dict[str, str], name: str, fragment: str

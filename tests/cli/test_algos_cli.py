@@ -8,11 +8,11 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.algorithm_files import pairs
-from tests.support.commands import invoke
+from tests.support.commands import Invoke
 
 
-def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "algos")
+def test_algos_lists_every_pair(invoke: Invoke) -> None:
+    code, out, _ = invoke("algos")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     pairs = {tuple(line.split()[:2]) for line in out.splitlines()[2:]}
@@ -24,8 +24,8 @@ def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "algos", "ring", "--op", "allreduce", "--ranks", "4")
+def test_algos_draws_a_ring(invoke: Invoke) -> None:
+    code, out, _ = invoke("algos", "ring", "--op", "allreduce", "--ranks", "4")
     assert code == 0
     assert "main 0  i3 >1" in out
     assert "<3 + i0 =o0 >1" in out
@@ -35,9 +35,9 @@ def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS.names())
-def test_algos_draws_everything(capfd: pytest.CaptureFixture[str], algo: str) -> None:
+def test_algos_draws_everything(invoke: Invoke, algo: str) -> None:
     for op in ALGORITHMS.load(algo).SERVES:
-        code, out, _ = invoke(capfd, "algos", algo, "--op", op, "--ranks", "5")
+        code, out, _ = invoke("algos", algo, "--op", op, "--ranks", "5")
         assert code == 0
         assert "checked" in out
 
@@ -51,8 +51,8 @@ def test_algos_draws_everything(capfd: pytest.CaptureFixture[str], algo: str) ->
         ["ring", "--op", "allreduce", "--ranks", "1"],
     ],
 )
-def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
-    code, _, err = invoke(capfd, "algos", *args)
+def test_algos_refuses(invoke: Invoke, args: list[str]) -> None:
+    code, _, err = invoke("algos", *args)
     assert code == 2
     assert "Error" in err
 
@@ -60,22 +60,20 @@ def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> No
 RING = ("algos", "ring", "--op", "allreduce")
 
 
-def test_algos_writes_a_picture_and_a_page(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_algos_writes_a_picture_and_a_page(invoke: Invoke, tmp_path: Path) -> None:
     picture, page = tmp_path / "ring.svg", tmp_path / "ring.html"
-    code, out, err = invoke(capfd, *RING, "--svg", str(picture), "--html", str(page))
+    code, out, err = invoke(*RING, "--svg", str(picture), "--html", str(page))
     assert (code, out) == (0, "")
     assert err.count("wrote") == 2
     assert picture.read_text().startswith("<svg")
     assert page.read_text().startswith("<!DOCTYPE html>")
-    code, out, _ = invoke(capfd, *RING, "--html", "-")
+    code, out, _ = invoke(*RING, "--html", "-")
     assert (code, out) == (0, page.read_text())
 
 
-def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> None:
+def test_algos_shows_how_messages_are_cut(invoke: Invoke) -> None:
     knobs = ("--size", "1M", "--proto", "ll128", "--channels", "2", "--slots", "4")
-    _, out, _ = invoke(capfd, *RING, *knobs)
+    _, out, _ = invoke(*RING, *knobs)
     assert "loop        3 of a channel, of 240K each, the last one of 32K" in out
     assert "64K with flags: 8 bytes" in out
     rows = [line.split() for line in out.splitlines() if line.startswith("main")]
@@ -84,13 +82,13 @@ def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> 
         "recvCopySend", "recv",
     ]  # fmt: skip
     assert rows[4][-4:] == ["3", "4", "0", "5"]  # the fifth message takes the first slot again
-    _, out, _ = invoke(capfd, *RING, "--size", "7", *knobs[2:])
+    _, out, _ = invoke(*RING, "--size", "7", *knobs[2:])
     assert "How a size of 4 is cut" in out
     assert "2, each with 4 of the vector, the last one with 0" in out
-    code, out, _ = invoke(capfd, *RING, *knobs, "--json")
+    code, out, _ = invoke(*RING, *knobs, "--json")
     data = json.loads(out)["data"]
     assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")
-    code, out, _ = invoke(capfd, "algos", "halving", "--op", "reduce", "--ranks", "5", "--json")
+    code, out, _ = invoke("algos", "halving", "--op", "reduce", "--ranks", "5", "--json")
     assert "tail" not in json.loads(out)["data"]["steps"][0]
 
 
@@ -109,17 +107,17 @@ def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_algos_refuses_to_draw(
-    capfd: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, message: str
+    invoke: Invoke, args: tuple[str, ...], code: int, message: str
 ) -> None:
-    found, out, err = invoke(capfd, *args)
+    found, out, err = invoke(*args)
     assert (found, out) == (code, "")
     assert message in err
 
 
-def test_algos_draws_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_algos_draws_a_file(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "mine.xml"
     file.write_text(pairs())
-    code, out, _ = invoke(capfd, "algos", str(file))
+    code, out, _ = invoke("algos", str(file))
     assert code == 0
     assert "allreduce by mine@" in out
     assert "tb0 2  i0 + t0 =o0" in out
@@ -127,6 +125,6 @@ def test_algos_draws_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -
         (("--ranks", "4"), "says itself how many ranks"),
         (("--op", "broadcast"), "is allreduce, not broadcast"),
     ):
-        code, _, err = invoke(capfd, "algos", str(file), *args)
+        code, _, err = invoke("algos", str(file), *args)
         assert code == 2
         assert why in err

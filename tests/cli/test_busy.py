@@ -8,7 +8,8 @@ import pytest
 from collbench.bench import busy as _busy
 from collbench.bench import runner
 from collbench.machine.others import BusyProcess, Census, Look
-from tests.support.commands import invoke
+from tests.support.commands import Invoke
+from tests.support.tiers import tiered
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring,star", "--sizes", "1K")
 OTHERS = [BusyProcess(pid=4711 + place, command=f"spin {place}", cores=0.3) for place in range(3)]
@@ -33,13 +34,12 @@ def _facts(look: Look) -> dict[str, Any]:
     return {name: getattr(look, name) for name in Look.__slots__}
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)])
+@tiered(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)], 1)
 def test_a_sweep_says_once_that_others_were_busy(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, first: int, later: int
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, first: int, later: int
 ) -> None:
     queue(monkeypatch, first, later)
-    code, out, err = invoke(capfd, *SWEEP)
+    code, out, err = invoke(*SWEEP)
     assert code == 0
     rows = re.findall(r"^ +1K  (?:ring|star)  .*busy:12\.0", out, re.MULTILINE)
     assert len(rows) == (2 if later else 0)

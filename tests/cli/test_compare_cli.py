@@ -14,8 +14,9 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
-from tests.support.commands import stdin_of
+from tests.support.commands import Capture, stdin_of
 from tests.support.frames import records, repeats, row, write
+from tests.support.tiers import tiered
 
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
 LINES = SWEEP.read_text().splitlines(keepends=True)
@@ -34,11 +35,8 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
         load(written(tmp_path, LINES[:3] * 2))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
-def test_stdin(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: Callable[[bytes], bytes]
-) -> None:
+@tiered("packed", [bytes, gzip.compress, lzma.compress], 1)
+def test_stdin(tmp_path: Path, capsys: Capture, packed: Callable[[bytes], bytes]) -> None:
     file = written(tmp_path, [LINES[0], *OK[:20]])
     file.write_bytes(packed(file.read_bytes()))
     with stdin_of(file):
@@ -80,7 +78,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     "lines", [WAIVED[:5], [line.replace(",0,ok,,", ",17,wrong,17 elements,") for line in OK[:5]]]
 )
 def test_a_file_without_a_time_answers_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+    tmp_path: Path, capsys: Capture, lines: list[str]
 ) -> None:
     file = str(written(tmp_path, [LINES[0], *lines]))
     assert run(["compare", file]) == 1
@@ -88,7 +86,7 @@ def test_a_file_without_a_time_answers_nothing(
     assert run(["compare", file, "--against"]) == 1
 
 
-def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_file_is_no_base(tmp_path: Path, capsys: Capture) -> None:
     file = written(tmp_path, LINES[:200])
     link = tmp_path / "base.csv"
     link.symlink_to(file)
@@ -96,9 +94,7 @@ def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "is given twice: nothing can differ" in capsys.readouterr().err
 
 
-def test_a_copy_is_no_base_and_no_second_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copy_is_no_base_and_no_second_run(tmp_path: Path, capsys: Capture) -> None:
     file, copy = (written(tmp_path, LINES[:200], name) for name in ("new.csv", "copy.csv"))
     other = written(tmp_path, LINES[:199], "other.csv")
     turned = written(tmp_path, [LINES[0], *LINES[199:0:-1]], "turned.csv")
@@ -107,9 +103,7 @@ def test_a_copy_is_no_base_and_no_second_run(
         assert "holds the same rows as" in capsys.readouterr().err
 
 
-def test_what_a_file_repeats_is_taken_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_file_repeats_is_taken_together(tmp_path: Path, capsys: Capture) -> None:
     """Two runs appended to one file: nothing is its own runner-up."""
     single, double = (
         written(tmp_path, [LINES[0], *OK[:40]], "one.csv"),
@@ -131,9 +125,7 @@ def test_what_a_file_repeats_is_taken_together(
 
 
 @pytest.mark.exhaustive
-def test_lines_fit_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_fit_80_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     data = Path(__file__).parent.parent / "data" / "results" / "no-ranks.txt"
     for args in (
@@ -147,18 +139,14 @@ def test_lines_fit_80_columns(
 
 
 @pytest.mark.parametrize("options", [("--tuner", "-", "--env"), ("--tuner", "-", "--against")])
-def test_a_document_on_stdout_stands_alone(
-    capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
-) -> None:
+def test_a_document_on_stdout_stands_alone(capsys: Capture, options: tuple[str, ...]) -> None:
     assert run(["compare", str(SWEEP), *options]) == 2
     err = capsys.readouterr().err
     assert "stands alone" in err or "writes there, too" in err
 
 
 @pytest.mark.parametrize("option", ["--html", "--tuner"])
-def test_no_document_overwrites_results(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: Capture) -> None:
     """`compare --html new.csv base.csv`, the name of the page forgotten."""
     new = written(tmp_path, LINES[:9], "new.csv")
     base = tmp_path / "base.csv"
@@ -172,15 +160,13 @@ def test_no_document_overwrites_results(
     assert new.read_text() == "".join(LINES[:9])
 
 
-def test_help_names_the_references(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_references(capsys: Capture) -> None:
     assert run(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "h200x4" in said and "b200x8-published" in said
 
 
-def test_a_row_against_another_backend_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: Capture) -> None:
     """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL,
     and neither speaks for the other.
     """
@@ -197,9 +183,7 @@ def test_a_row_against_another_backend_says_so(
     assert "nccl: slower as a whole" not in out
 
 
-def test_what_the_new_file_lacks_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_new_file_lacks_is_said(tmp_path: Path, capsys: Capture) -> None:
     half = written(tmp_path, [LINES[0], *OK[:300]])
     gate = ["compare", str(half), str(SWEEP), "--fail-below", "5%"]
     assert run(gate) == 1
@@ -207,9 +191,7 @@ def test_what_the_new_file_lacks_is_said(
     assert run([*gate, "--allow", "missing"]) == 0
 
 
-def test_an_unknown_number_of_ranks_is_unknown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, capsys: Capture) -> None:
     osu = written(
         tmp_path,
         [
@@ -224,9 +206,7 @@ def test_an_unknown_number_of_ranks_is_unknown(
     assert "allreduce, unknown ranks" in capsys.readouterr().out
 
 
-def test_rows_of_another_group_are_compared_when_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, capsys: Capture) -> None:
     """Without a launcher and with one; not where one file has both."""
     files = []
     for group in ("local", "mpi"):
@@ -250,9 +230,7 @@ def test_rows_of_another_group_are_compared_when_asked(
     assert "the new file has several values of group for one point: local, mpi" in err
 
 
-def test_the_option_that_compares_other_groups_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_option_that_compares_other_groups_is_named(tmp_path: Path, capsys: Capture) -> None:
     files = [tmp_path / "local.csv", tmp_path / "mpi.csv"]
     for file in files:
         write(records(row((9.0, 9.1), group=file.stem, channels=len(file.stem))), file)
@@ -263,9 +241,7 @@ def test_the_option_that_compares_other_groups_is_named(
 
 
 @pytest.mark.exhaustive
-def test_a_default_sweep_beside_the_shipped_one_names_the_way(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_default_sweep_beside_the_shipped_one_names_the_way(capsys: Capture) -> None:
     """Without a launcher nothing is of the group of the shipped rows: no pass, and a hint."""
     examples = Path(__file__).parent.parent.parent / "docs" / "examples"
     mine = str(examples / "first-run.csv")
@@ -277,7 +253,7 @@ def test_a_default_sweep_beside_the_shipped_one_names_the_way(
 
 
 def test_the_hint_names_columns_that_do_make_rows_comparable(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     """No column is different in all rows, and still no row has its like."""
     new, base = (tmp_path / name for name in ("new.csv", "base.csv"))

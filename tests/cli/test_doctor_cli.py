@@ -14,7 +14,7 @@ from collbench.doctor import checks
 from collbench.doctor import run as _run_doctor
 from collbench.doctor.checks import identifiers
 from collbench.machine.discovery import dumps
-from tests.support.commands import invoke, result_of, stdin_of
+from tests.support.commands import Invoke, result_of, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
 from tests.support.runs import library, needs_mpi
 
@@ -48,11 +48,9 @@ def test_only_some_checks_need_the_gpus_to_be_loaded() -> None:
     ]
 
 
-def test_a_recording_is_looked_at(
-    capfd: pytest.CaptureFixture[str], ill: str, well: str, tmp_path: Path
-) -> None:
+def test_a_recording_is_looked_at(invoke: Invoke, ill: str, well: str, tmp_path: Path) -> None:
     file = tmp_path / "doctor.json"
-    code, out, _ = invoke(capfd, "doctor", "--from", ill, "--json", str(file))
+    code, out, _ = invoke("doctor", "--from", ill, "--json", str(file))
     document = result_of(file.read_text())
     marks = [(one["mark"], one["check"]) for one in document["findings"]]
     assert marks[:2] == [("COST", "pcie-link"), ("COST", "shm-size")]
@@ -62,36 +60,34 @@ def test_a_recording_is_looked_at(
     assert "COST  pcie-link: GPU 2" in out
     reasons = {one["id"]: one["reason"] for one in document["checks"]}
     assert set(reasons) == set(identifiers())
-    code, out, _ = invoke(capfd, "doctor", "--from", well)
+    code, out, _ = invoke("doctor", "--from", well)
     assert code == 0
     assert out.startswith("Nothing was found.")
 
 
-def test_stdin_and_the_list_of_the_same_recording(
-    capfd: pytest.CaptureFixture[str], well: str
-) -> None:
+def test_stdin_and_the_list_of_the_same_recording(invoke: Invoke, well: str) -> None:
     with stdin_of(Path(well)):
-        code, out, _ = invoke(capfd, "doctor", "--from", "-")
+        code, out, _ = invoke("doctor", "--from", "-")
     assert code == 0
     assert "(collbench doctor --list --from - says why)" in " ".join(out.split())
-    out = invoke(capfd, "doctor", "--from", well)[1]
+    out = invoke("doctor", "--from", well)[1]
     assert f"(collbench doctor --list --from {well} says why)" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(("fail_on", "exit_code"), [("cost", 0), ("risk", 1), ("never", 0)])
 def test_a_risk_is_in_the_verdict_whatever_fails(
-    capfd: pytest.CaptureFixture[str], ill: str, fail_on: str, exit_code: int
+    invoke: Invoke, ill: str, fail_on: str, exit_code: int
 ) -> None:
     args = ("--from", ill, "--only", "limits", "--fail-on", fail_on, "--json", "-")
-    code, out, _ = invoke(capfd, "doctor", *args)
+    code, out, _ = invoke("doctor", *args)
     assert (code, result_of(out)["verdict"]) == (exit_code, "risks")
 
 
 def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
-    capfd: pytest.CaptureFixture[str], well: str, tmp_path: Path
+    invoke: Invoke, well: str, tmp_path: Path
 ) -> None:
     """Nothing is found in it, and the exit code is that of what could not be judged."""
-    document = result_of(invoke(capfd, "doctor", "--from", well, "--json", "-")[1])
+    document = result_of(invoke("doctor", "--from", well, "--json", "-")[1])
     looked = sum(one["looked"] for one in document["checks"])
     assert document["looked"] == looked
     others = document["not_here"] + document["could_not"]
@@ -101,14 +97,14 @@ def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
     gpus = tuple(replace(gpu, condition=None) for gpu in host.gpus)
     file = tmp_path / "hidden.json"
     file.write_text(dumps([replace(host, gpus=gpus, system=None, processes=())]))
-    code, out, _ = invoke(capfd, "doctor", "--from", str(file), "--json", "-")
+    code, out, _ = invoke("doctor", "--from", str(file), "--json", "-")
     document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "unknown")
     assert document["looked"] < document["could_not"]
 
 
 def test_what_was_found_until_the_users_end_is_shown(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -116,7 +112,7 @@ def test_what_was_found_until_the_users_end_is_shown(
     monkeypatch.setenv("UCX_TLS", "tcp")
     monkeypatch.setattr(_run_doctor, "measure", interrupted)
     args = ("--only", "mpi-transport", "--json", "-")
-    code, out, err = invoke(capfd, "doctor", *args)
+    code, out, err = invoke("doctor", *args)
     (finding,) = result_of(out)["findings"]
     assert (code, finding["unmeasured"]) == (130, "interrupted")
     assert "costs   not measured: interrupted" in err
@@ -126,7 +122,7 @@ def test_what_was_found_until_the_users_end_is_shown(
 @needs_mpi
 @pytest.mark.parametrize("check", ["cross-memory-attach", "mpi-transport"])
 def test_variables_of_another_mpi_library_are_left_out(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, check: str
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, check: str
 ) -> None:
     for name, value in (
         ("OMPI_MCA_smsc", "^cma"),
@@ -135,7 +131,7 @@ def test_variables_of_another_mpi_library_are_left_out(
         ("MPIR_CVAR_NOLOCAL", "1"),
     ):
         monkeypatch.setenv(name, value)
-    out = invoke(capfd, "doctor", "--quick", "--only", check, "--json", "-")[1]
+    out = invoke("doctor", "--quick", "--only", check, "--json", "-")[1]
     own, other = ("OMPI_", "MPIR_") if library() == "Open MPI" else ("MPIR_", "OMPI_")
     variables = [one["change"] for one in result_of(out)["findings"]]
     assert any(f"unset {own}" in one for one in variables)
@@ -143,12 +139,12 @@ def test_variables_of_another_mpi_library_are_left_out(
 
 
 def test_what_is_seen_of_a_setting_is_not_repeated(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_BUFFSIZE", "abc")
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     monkeypatch.setenv("NCCL_P2P_LEVEL", "NVL")
-    out = invoke(capfd, "doctor", "--quick", "--only", "settings", "--json", "-")[1]
+    out = invoke("doctor", "--quick", "--only", "settings", "--json", "-")[1]
     said = {one["subject"]: (one["seen"], one["why"]) for one in result_of(out)["findings"]}
     assert said["NCCL_BUFFSIZE"] == (
         "NCCL_BUFFSIZE=abc",
@@ -172,20 +168,20 @@ def test_what_is_seen_of_a_setting_is_not_repeated(
     ],
 )
 def test_what_makes_it_fail(
-    capfd: pytest.CaptureFixture[str], ill: str, fail_on: str, only: str, expected: int
+    invoke: Invoke, ill: str, fail_on: str, only: str, expected: int
 ) -> None:
-    code, out, _ = invoke(capfd, "doctor", "--from", ill, "--fail-on", fail_on, "--only", only)
+    code, out, _ = invoke("doctor", "--from", ill, "--fail-on", fail_on, "--only", only)
     assert code == expected
     marked = [line for line in out.splitlines() if line.startswith(("COST", "RISK", "NOTE"))]
     assert {line.split()[1].rstrip(":") for line in marked} == set(only.split(","))
 
 
-def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], well: str) -> None:
-    code, out, _ = invoke(capfd, "doctor", "--from", well, "--list")
+def test_every_check_is_listed_and_explained(invoke: Invoke, well: str) -> None:
+    code, out, _ = invoke("doctor", "--from", well, "--list")
     assert code == 0
     for identifier in identifiers():
         assert identifier in out
-        code, text, _ = invoke(capfd, "doctor", "--explain", identifier)
+        code, text, _ = invoke("doctor", "--explain", identifier)
         assert code == 0
         assert text.startswith(f"{identifier}: ")
         assert max(map(len, text.splitlines())) <= 100
@@ -216,7 +212,7 @@ def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], 
     ],
 )
 def test_mistakes_are_errors(
-    capfd: pytest.CaptureFixture[str],
+    invoke: Invoke,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     args: list[str],
@@ -236,7 +232,7 @@ def test_mistakes_are_errors(
         host.pop("system")
     (tmp_path / "OLD").write_text(json.dumps(hosts))
     only = ("--only", "limits") if "OLD" in args else ()
-    found, out, err = invoke(capfd, "doctor", *args, *only)
+    found, out, err = invoke("doctor", *args, *only)
     assert found == code, err
     assert words in err
     assert err.startswith("Error: ")
@@ -244,14 +240,12 @@ def test_mistakes_are_errors(
     assert not out
 
 
-def test_any_text_as_a_recording_is_refused_or_read(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_any_text_as_a_recording_is_refused_or_read(invoke: Invoke, tmp_path: Path) -> None:
     """Each line of a recording left out in turn."""
     lines = dumps([with_ranks(machine("h200_vm"), 2)]).splitlines(keepends=True)
     for number in range(0, len(lines), max(1, len(lines) // 12)):
         file = tmp_path / "cut.json"
         file.write_text("".join(lines[:number] + lines[number + 1 :]))
-        code, _, err = invoke(capfd, "doctor", "--from", str(file))
+        code, _, err = invoke("doctor", "--from", str(file))
         assert code in (0, 2), err
         assert "Traceback" not in err

@@ -22,12 +22,13 @@ from collbench.core.dtypes import ALIASES
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
+from tests.support.commands import Capture
+from tests.support.tiers import tiered
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS = Path(__file__).parent.parent.parent / "docs" / "examples" / "pairs.csv"
 RESULTS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
-Capture = pytest.CaptureFixture[str]
 
 
 def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
@@ -143,28 +144,19 @@ def _options() -> Iterator[tuple[str, click.Option]]:
         yield from ((name, param) for param in command.params if isinstance(param, click.Option))
 
 
-OPTIONS = [
-    pytest.param(name, param, id=f"{name}{param.opts[0]}")
-    for name, param in _options()
-    if not param.multiple
-]
-
-
-@pytest.mark.daily(60)
-@pytest.mark.parametrize(("name", "param"), OPTIONS)
-def test_an_option_that_is_given_twice_is_refused(
-    capfd: Capture, name: str, param: click.Option
-) -> None:
+@tiered("name", _COMMANDS, 5)
+def test_an_option_that_is_given_twice_is_refused(capfd: Capture, name: str) -> None:
     """By its long and its short name; a list says how to give several values."""
-    value = [] if param.is_flag else ["1"]
-    args = [param.opts[0], *value, param.opts[-1], *value]
-    code, error, hint = complaint(capfd, name, *args)
-    flag = max(param.opts, key=len)
-    assert (code, error) == (2, f"{flag} is given twice")
-    is_list = isinstance(param.type, ListOf)
-    assert hint == (
-        f"give several values as a comma list: {flag} A,B" if is_list else "give it once"
-    )
+    for param in [param for of, param in _options() if of == name and not param.multiple]:
+        value = [] if param.is_flag else ["1"]
+        args = [param.opts[0], *value, param.opts[-1], *value]
+        code, error, hint = complaint(capfd, name, *args)
+        flag = max(param.opts, key=len)
+        assert (code, error) == (2, f"{flag} is given twice")
+        is_list = isinstance(param.type, ListOf)
+        assert hint == (
+            f"give several values as a comma list: {flag} A,B" if is_list else "give it once"
+        )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -233,8 +225,7 @@ def test_values_are_read_in_any_case(capfd: Capture, args: list[str]) -> None:
     assert runs[0] == runs[1]
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize("alias", ALIASES)
+@tiered("alias", ALIASES, 5)
 def test_aliases_of_types_are_read_in_any_case(capfd: Capture, alias: str) -> None:
     assert run([*MODEL, "--dtype", alias.upper(), "--dry-run"]) == 0
     assert f" {ALIASES[alias]} " in capfd.readouterr().out

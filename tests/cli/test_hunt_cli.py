@@ -3,20 +3,19 @@ and options that contradict each other.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collbench.cli import run
 from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
 from collbench.doctor.hunt.read import read
 from collbench.doctor.hunt.verdicts import analyse
 from collbench.doctor.tables.hunt import lines
-from tests.support.commands import result_of, stdin_of
+from tests.support.commands import Invoke, result_of, stdin_of
 from tests.support.slow_pairs import world
 
-Capture = pytest.CaptureFixture[str]
 NCCL_TESTS = """# nccl-tests version 2.19.6
 #  Rank  0 Group  0 Pid  71 on {a} device  0 [0000:1b:00] NVIDIA H100
 #  Rank  1 Group  0 Pid  72 on {b} device  0 [0000:1b:00] NVIDIA H100
@@ -26,17 +25,15 @@ NCCL_TESTS = """# nccl-tests version 2.19.6
 """
 
 
-def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    code = run(["hunt", *args])
-    out, err = capfd.readouterr()
-    return code, out, err
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    return partial(invoke, "hunt")
 
 
-def judge(capfd: Capture, folder: Path, text: str, *args: str) -> tuple[int, str, str]:
-    """The same for a file with that text."""
+def judge(invoke: Invoke, folder: Path, text: str, *args: str) -> tuple[int, str, str]:
+    """What it says of a file with that text."""
     (folder / "rates").write_text(text)
-    return invoke(capfd, "--from", str(folder / "rates"), *args)
+    return invoke("--from", str(folder / "rates"), *args)
 
 
 def _pairs(hosts: int) -> list[tuple[int, int]]:
@@ -56,27 +53,27 @@ def pairs(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_csv_of_anybody_is_judged(capfd: Capture, pairs: Path) -> None:
-    code, out, _ = invoke(capfd, "--from", str(pairs))
+def test_a_csv_of_anybody_is_judged(invoke: Invoke, pairs: Path) -> None:
+    code, out, _ = invoke("--from", str(pairs))
     assert code == 1
     assert out.splitlines()[1].split() == [f"node{host}" for host in range(1, 9)]
     assert "SLOW  host node5, sending: slow by 1.99x" in out
     assert "7 of 7 partners slow" in out
     assert "\x1b" not in out
-    assert "\x1b[31m" in invoke(capfd, "--from", str(pairs), "--color", "always")[1]
+    assert "\x1b[31m" in invoke("--from", str(pairs), "--color", "always")[1]
 
 
 def test_names_of_hosts_are_cut_only_where_there_is_no_room(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "".join(f"node{a + 1} node{b + 1} 9.9\n" for a, b in _pairs(10))
     for columns, last in (("80", "node10"), ("62", "de10")):
         monkeypatch.setenv("COLUMNS", columns)
-        assert judge(capfd, tmp_path, text)[1].splitlines()[1].split()[-1] == last
+        assert judge(invoke, tmp_path, text)[1].splitlines()[1].split()[-1] == last
 
 
-def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
-    code, out, err = invoke(capfd, "--from", str(pairs), "--json", "-")
+def test_the_result_is_a_document(invoke: Invoke, pairs: Path) -> None:
+    code, out, err = invoke("--from", str(pairs), "--json", "-")
     document = result_of(out)
     assert (code, document["verdict"], len(document["samples"])) == (1, "slow", 3 * 56)
     (verdict,) = document["verdicts"]
@@ -84,13 +81,13 @@ def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
     assert "SLOW  host node5" in err
 
 
-def test_outputs_of_nccl_tests_on_pairs(capfd: Capture, tmp_path: Path) -> None:
+def test_outputs_of_nccl_tests_on_pairs(invoke: Invoke, tmp_path: Path) -> None:
     text = "".join(
         NCCL_TESTS.format(a=f"n{a}", b=f"n{b}", gbs=20.0 if 3 in (a, b) else 40.0 + k / 10)
         for k in range(3)
         for a, b in _pairs(6)
     )
-    code, out, _ = judge(capfd, tmp_path, text)
+    code, out, _ = judge(invoke, tmp_path, text)
     assert code == 1
     assert "SLOW  host n3 as a host: slow by 2.0" in out
 
@@ -101,30 +98,30 @@ def test_rates_of_nccl_tests_may_have_exponents(tmp_path: Path) -> None:
     assert [one.gbs for one in read([file])[1]] == [1e5, 9.5e-5]
 
 
-def test_a_run_of_nccl_tests_with_wrong_data_has_no_rate(capfd: Capture, tmp_path: Path) -> None:
+def test_a_run_of_nccl_tests_with_wrong_data_has_no_rate(invoke: Invoke, tmp_path: Path) -> None:
     good = NCCL_TESTS.format(a="x", b="y", gbs=20)
     bad = good.replace("20  0", "20  7").replace("0 OK", "7 FAILED")
-    code, _, err = judge(capfd, tmp_path, good + bad + good)
+    code, _, err = judge(invoke, tmp_path, good + bad + good)
     assert code == 1
     assert "1 measurement failed, the first of ranks 0 and 1: wrong data" in err
-    code, _, err = judge(capfd, tmp_path, bad)
+    code, _, err = judge(invoke, tmp_path, bad)
     assert (code, "Error: no pair has a rate" in err) == (3, True)
 
 
-def test_each_of_several_files_must_have_a_pair(capfd: Capture, tmp_path: Path) -> None:
+def test_each_of_several_files_must_have_a_pair(invoke: Invoke, tmp_path: Path) -> None:
     good, empty = tmp_path / "good.csv", tmp_path / "empty.csv"
     good.write_text("a,b,gbs\nx,y,1\n")
     empty.write_text("a,b,gbs\n")
-    code, _, err = invoke(capfd, "--from", str(good), "--from", str(empty))
+    code, _, err = invoke("--from", str(good), "--from", str(empty))
     assert (code, f"{empty}: no rate of any pair" in err) == (2, True)
 
 
-def test_stdin(capfd: Capture, pairs: Path) -> None:
-    expected = invoke(capfd, "--from", str(pairs))
+def test_stdin(invoke: Invoke, pairs: Path) -> None:
+    expected = invoke("--from", str(pairs))
     with stdin_of(pairs):
-        assert invoke(capfd, "--from", "-") == expected
+        assert invoke("--from", "-") == expected
     with stdin_of(pairs):
-        code, out, _ = invoke(capfd, "--from", "-", "--json", "-")
+        code, out, _ = invoke("--from", "-", "--json", "-")
     assert (code, result_of(out)["verdict"]) == (1, "slow")
 
 
@@ -140,90 +137,90 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read([file]) == (ranks, samples)
 
 
-def test_a_clean_file_says_so(capfd: Capture, tmp_path: Path) -> None:
+def test_a_clean_file_says_so(invoke: Invoke, tmp_path: Path) -> None:
     rows = [f"n{a},n{b},{10 + k / 20}" for k in range(3) for a, b in _pairs(4)]
-    code, out, _ = judge(capfd, tmp_path, "\n".join(["a,b,gbs", *rows]))
+    code, out, _ = judge(invoke, tmp_path, "\n".join(["a,b,gbs", *rows]))
     assert code == 0
     assert "Nothing is slow: " in out
 
 
-def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path: Path) -> None:
+def test_what_is_too_little_to_name_is_not_called_clean(invoke: Invoke, tmp_path: Path) -> None:
     rows = [f"n{a},n{b},{1 if (a, b) == (0, 2) else 10}" for a, b in _pairs(4)]
-    code, out, _ = judge(capfd, tmp_path, "\n".join(["a,b,gbs", *rows]))
+    code, out, _ = judge(invoke, tmp_path, "\n".join(["a,b,gbs", *rows]))
     assert code == 5
     assert out.count("UNKNOWN  ") == 1
     assert "but 1 pair is below 80 % of the median, the slowest n0 - n2." in " ".join(out.split())
     assert "Nothing is slow" not in out
 
 
-def _verdict(capfd: Capture, text: str, folder: Path, *args: str) -> tuple[int, dict[str, Any]]:
+def _verdict(invoke: Invoke, text: str, folder: Path, *args: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the document of some lines."""
-    code, out, _ = judge(capfd, folder, text, "--json", "-", *args)
+    code, out, _ = judge(invoke, folder, text, "--json", "-", *args)
     return code, result_of(out)
 
 
 @pytest.mark.parametrize("form", ["{a} {b} {rate}", "{b},{a},{rate}", "{a}\t{b} {rate} GB/s # 1"])
-def test_plain_lines_in_any_order(capfd: Capture, tmp_path: Path, form: str) -> None:
+def test_plain_lines_in_any_order(invoke: Invoke, tmp_path: Path, form: str) -> None:
     lines = [
         form.format(a=f"n{a}", b=f"n{b}", rate=(24.0 if 2 in (a, b) else 48.0) + (a * b) / 50)
         for a, b in _pairs(5)[::-1]
         if a < b
     ]
-    code, found = _verdict(capfd, "\n".join(["# hosts, GB/s", "", *lines, ""]), tmp_path)
+    code, found = _verdict(invoke, "\n".join(["# hosts, GB/s", "", *lines, ""]), tmp_path)
     (verdict,) = found["verdicts"]
     assert (code, found["verdict"], verdict["kind"], verdict["key"]) == (1, "slow", "host", [2])
     assert verdict["effects"]["alone"]["of"] == 4
 
 
 def test_too_few_pairs_are_unknown_unless_the_rate_of_a_good_one_is_given(
-    capfd: Capture, tmp_path: Path
+    invoke: Invoke, tmp_path: Path
 ) -> None:
-    code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path)
+    code, found = _verdict(invoke, "n1 n2 49.3\n", tmp_path)
     assert (code, found["verdict"], found["verdicts"]) == (5, "cannot tell", [])
-    code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path, "--rate", "98.6")
+    code, found = _verdict(invoke, "n1 n2 49.3\n", tmp_path, "--rate", "98.6")
     (verdict,) = found["verdicts"]
     assert (code, verdict["kind"]) == (1, "all")
     assert verdict["effects"]["alone"]["factor"] == pytest.approx(2)
 
 
-def test_a_host_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path) -> None:
+def test_a_host_without_a_rate_is_not_called_good(invoke: Invoke, tmp_path: Path) -> None:
     rows = [
         f"n{a},n{b},{10 + k / 20},{'error' if 3 in (a, b) else 'ok'}"
         for k in range(3)
         for a, b in _pairs(4)
     ]
-    _, found = _verdict(capfd, "\n".join(["a,b,gbs,status", *rows]), tmp_path)
+    _, found = _verdict(invoke, "\n".join(["a,b,gbs,status", *rows]), tmp_path)
     assert (found["verdict"], found["unjudged"]) == ("cannot tell", ["n3"])
 
 
-def test_a_direction_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path) -> None:
+def test_a_direction_without_a_rate_is_not_called_good(invoke: Invoke, tmp_path: Path) -> None:
     ways = [f"n{a + 1},n{b + 1},a->b,24.{a}" for a, b in _pairs(8) if b != 4]
     text = "\n".join(["a,b,direction,gbs", *ways])
-    code, found = _verdict(capfd, text, tmp_path)
+    code, found = _verdict(invoke, text, tmp_path)
     assert (code, found["verdict"]) == (5, "cannot tell")
     assert found["unmeasured"] == "not tested: host n5 receiving"
-    code, out, _ = judge(capfd, tmp_path, text.replace("n3,n4,a->b,24", "n3,n4,a->b,6"))
+    code, out, _ = judge(invoke, tmp_path, text.replace("n3,n4,a->b,24", "n3,n4,a->b,6"))
     assert code == 1
     assert "Not tested: host n5 receiving." in out
     many = "\n".join(f"m{k},n{k},a->b,24" for k in range(9))
-    _, found = _verdict(capfd, f"a,b,direction,gbs\n{many}", tmp_path)
+    _, found = _verdict(invoke, f"a,b,direction,gbs\n{many}", tmp_path)
     assert found["unmeasured"].endswith("host m3 receiving and 14 more")
 
 
 def test_two_equal_hosts_are_unknown_unless_the_rate_of_a_good_pair_is_given(
-    capfd: Capture, tmp_path: Path
+    invoke: Invoke, tmp_path: Path
 ) -> None:
     text = "a,b,direction,gbs\n" + 3 * "n1,n2,a->b,12\nn1,n2,b->a,12\n"
-    code, out, _ = judge(capfd, tmp_path, text)
+    code, out, _ = judge(invoke, tmp_path, text)
     assert (code, "Nothing tells n1 and n2 apart" in out) == (5, True)
-    code, found = _verdict(capfd, text, tmp_path, "--rate", "12")
+    code, found = _verdict(invoke, text, tmp_path, "--rate", "12")
     assert (code, found["verdict"], found["least_factor"]) == (0, "nothing slow", 1.25)
 
 
 def test_a_pair_that_was_given_in_both_orders_has_both_rates(
-    capfd: Capture, tmp_path: Path
+    invoke: Invoke, tmp_path: Path
 ) -> None:
-    _, out, _ = judge(capfd, tmp_path, "a,b,gbs\nn1,n2,24.1\nn2,n1,10\n")
+    _, out, _ = judge(invoke, tmp_path, "a,b,gbs\nn1,n2,24.1\nn2,n1,10\n")
     assert [line.split() for line in out.splitlines()[2:4]] == [
         ["n1", "X", "24.10"],
         ["n2", "10.00", "X"],
@@ -256,9 +253,9 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
     ],
 )
 def test_broken_files_are_usage_errors(
-    capfd: Capture, tmp_path: Path, text: str, match: str
+    invoke: Invoke, tmp_path: Path, text: str, match: str
 ) -> None:
-    code, out, err = judge(capfd, tmp_path, text)
+    code, out, err = judge(invoke, tmp_path, text)
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
@@ -280,16 +277,16 @@ def test_broken_files_are_usage_errors(
     ],
 )
 def test_what_contradicts_itself_is_a_usage_error(
-    capfd: Capture, args: Sequence[str], match: str
+    invoke: Invoke, args: Sequence[str], match: str
 ) -> None:
-    code, out, err = invoke(capfd, *args)
+    code, out, err = invoke(*args)
     assert (code, out) == (2, "")
     assert match in err
 
 
-def test_blame_takes_an_algorithm_that_serves_the_collective(capfd: Capture) -> None:
+def test_blame_takes_an_algorithm_that_serves_the_collective(invoke: Invoke) -> None:
     code, out, err = invoke(
-        capfd, "--blame", "--op", "alltoall", "--ranks", "2", "--size", "64K", "--timeout", "60"
+        "--blame", "--op", "alltoall", "--ranks", "2", "--size", "64K", "--timeout", "60"
     )
     assert code in (0, 1), err  # other tests run beside it
     assert "Rows wait for columns" in out

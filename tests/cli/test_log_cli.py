@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from tests.support.commands import result_of, stdin_of
+from tests.support.commands import Capture, result_of, stdin_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEALTHY = DATA / "rccl-2.21.txt"
@@ -29,15 +29,13 @@ def test_exit_codes(args: tuple[object, ...], code: int) -> None:
     assert run(["log", *map(str, args)]) == code
 
 
-def test_what_a_healthy_host_prints_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_healthy_host_prints_is_no_fault(capsys: Capture) -> None:
     assert run(["log", str(DATA / "healthy.txt"), "--fail-on", "risk"]) == 0
     out = capsys.readouterr().out
     assert not any(word in out for word in ("FAULT", "RISK", "of an error"))
 
 
-def test_files_that_cannot_be_read_or_say_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_cannot_be_read_or_say_nothing(tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.log"
     other.write_text("epoch 1\n")
     broken = tmp_path / "broken.gz"
@@ -53,7 +51,7 @@ def test_files_that_cannot_be_read_or_say_nothing(
     assert "this is a Kineto trace" in err and f"collbench replay {other} reads it" in err
 
 
-def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gzip_whole_and_cut(tmp_path: Path, capsys: Capture) -> None:
     whole = tmp_path / "job.log.gz"
     data = gzip.compress(FAILED.read_bytes())
     whole.write_bytes(data)
@@ -69,13 +67,13 @@ def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert err.endswith("What comes before was read.\n")
 
 
-def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdin(capsys: Capture) -> None:
     with stdin_of(FAILED):
         assert run(["log", "-"]) == 1
     assert "stdin line 31" in capsys.readouterr().out
 
 
-def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents(tmp_path: Path, capsys: Capture) -> None:
     page = tmp_path / "log.html"
     assert run(["log", str(FAILED), "--json", "-", "--html", str(page)]) == 1
     document = result_of(capsys.readouterr().out)
@@ -86,7 +84,7 @@ def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", str(FAILED), "--json", "-", "--html", "-"]) == 2
 
 
-def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hang(tmp_path: Path, capsys: Capture) -> None:
     assert run(["log", "--hang", str(DATA / "hang.txt")]) == 1
     assert "rank-behind: rank 2" in capsys.readouterr().out
     dumps = [str(DATA / f"recorder_rank_{rank}.json") for rank in (0, 1)]
@@ -102,9 +100,7 @@ def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "pickle" in capsys.readouterr().err
 
 
-def test_dumps_that_cannot_be_compared_or_are_cut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dumps_that_cannot_be_compared_or_are_cut(tmp_path: Path, capsys: Capture) -> None:
     one = {"collective_seq_id": 1, "process_group": ["0", "default_pg"], "state": "scheduled"}
     dump = json.dumps({"version": "2.5", "pg_config": [], "entries": [one]})
     file = tmp_path / "rank.json"
@@ -116,9 +112,7 @@ def test_dumps_that_cannot_be_compared_or_are_cut(
     assert "is the file cut off?" in capsys.readouterr().err
 
 
-def test_files_of_one_name_are_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
     files = [tmp_path / name / "job.log" for name in ("n1", "n2")]
     for file in files:
         file.parent.mkdir()

@@ -14,7 +14,7 @@ from collbench.cli.sweep import command as sweep
 from collbench.core.catalog import names
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.commands import MODEL, invoke
+from tests.support.commands import MODEL, Capture, Invoke
 
 CPU_PROFILE = (Path(__file__).parents[2] / "profiles" / "machines" / "cpu-2.toml").read_text()
 
@@ -39,26 +39,24 @@ CPU_PROFILE = (Path(__file__).parents[2] / "profiles" / "machines" / "cpu-2.toml
         (["--wat"], "wat"),
     ],
 )
-def test_wrong_options_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], args: list[str], match: str
-) -> None:
-    code, out, err = invoke(capfd, "sweep", *args)
+def test_wrong_options_are_usage_errors(invoke: Invoke, args: list[str], match: str) -> None:
+    code, out, err = invoke("sweep", *args)
     assert code == 2
     assert match in err
     assert "Traceback" not in err + out
 
 
 @pytest.mark.parametrize("name", names("sweeps"))
-def test_shipped_presets_are_readable(capfd: pytest.CaptureFixture[str], name: str) -> None:
+def test_shipped_presets_are_readable(invoke: Invoke, name: str) -> None:
     assert read_preset(name, sweep.params)
-    code, out, _ = invoke(capfd, "sweep", "--preset", name, "--backend", "model", "--dry-run")
+    code, out, _ = invoke("sweep", "--preset", name, "--backend", "model", "--dry-run")
     assert code == 0
     assert ", 0 waived" in out.splitlines()[-1]
 
 
-def test_options_win_over_the_preset(capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_win_over_the_preset(invoke: Invoke) -> None:
     given = ("--channels", "3", "--sizes", "1M", "--backend", "cpu", "--dry-run")
-    _, out, _ = invoke(capfd, "sweep", "--preset", "channels", *given)
+    _, out, _ = invoke("sweep", "--preset", "channels", *given)
     assert out.splitlines()[-1].startswith("# 2 points")
 
 
@@ -73,12 +71,10 @@ def test_options_win_over_the_preset(capfd: pytest.CaptureFixture[str]) -> None:
         "sweep = 1\n",
     ],
 )
-def test_broken_presets_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str
-) -> None:
+def test_broken_presets_are_usage_errors(invoke: Invoke, tmp_path: Path, text: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    code, _, err = invoke(capfd, "sweep", "--preset", str(file))
+    code, _, err = invoke("sweep", "--preset", str(file))
     assert code == 2
     assert "Error" in err
 
@@ -95,11 +91,11 @@ def test_broken_presets_are_usage_errors(
     ],
 )
 def test_broken_machine_profiles_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str
+    invoke: Invoke, tmp_path: Path, text: str
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    code, _, err = invoke(capfd, *MODEL, "--sizes", "1K", "--machine", str(file))
+    code, _, err = invoke(*MODEL, "--sizes", "1K", "--machine", str(file))
     assert code == 2
     assert "machine profile" in err
 
@@ -150,22 +146,16 @@ def test_help_names_every_registered_part() -> None:
         ("--slots", "0", "'0' is not a whole number from 1 to 1000000000"),
     ],
 )
-def test_what_is_no_knob_is_refused(
-    capfd: pytest.CaptureFixture[str], option: str, value: str, match: str
-) -> None:
-    code, out, err = invoke(capfd, *MODEL, "--sizes", "1K", option, value)
+def test_what_is_no_knob_is_refused(invoke: Invoke, option: str, value: str, match: str) -> None:
+    code, out, err = invoke(*MODEL, "--sizes", "1K", option, value)
     assert (code, out) == (2, "")
     assert match in " ".join(err.split())
 
 
 @pytest.mark.parametrize("option", ["--timeout", "--soak", "-f"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_no_number_is_refused(
-    capfd: pytest.CaptureFixture[str], option: str, value: str
-) -> None:
-    code, out, err = invoke(
-        capfd, *MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value
-    )
+def test_what_is_no_number_is_refused(invoke: Invoke, option: str, value: str) -> None:
+    code, out, err = invoke(*MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value)
     assert (code, out) == (2, "")
     assert f"{'--stepfactor' if option == '-f' else option}: '{value}' is not a number from" in err
 
@@ -200,16 +190,9 @@ def test_what_is_no_number_is_refused(
         (["--soak", "1", "--csv", "-"], "--csv: --soak measures no times"),
     ],
 )
-def test_what_no_backend_heeds_is_refused(
-    capfd: pytest.CaptureFixture[str], args: list[str], match: str
-) -> None:
+def test_what_no_backend_heeds_is_refused(invoke: Invoke, args: list[str], match: str) -> None:
     code, out, err = invoke(
-        capfd,
-        "sweep",
-        "--sizes",
-        "1K",
-        *([] if "--backend" in args else ["--backend", "cpu"]),
-        *args,
+        "sweep", "--sizes", "1K", *([] if "--backend" in args else ["--backend", "cpu"]), *args
     )
     assert (code, out) == (2, "")
     assert match in err
@@ -228,7 +211,7 @@ def test_what_no_backend_heeds_is_refused(
     ],
 )
 def test_under_a_launcher_one_rank_answers_what_needs_no_ranks(
-    args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     monkeypatch.setenv("PMI_SIZE", "4")
     monkeypatch.setenv("PMI_RANK", "2")

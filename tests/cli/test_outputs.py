@@ -12,6 +12,8 @@ import pytest
 from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
 from collbench.core.assessment import ASSESSMENT_FILES
+from tests.support.commands import Capture
+from tests.support.tiers import tiered
 
 ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv")
 # What makes each option write, by command and option; appended to it is the file.
@@ -108,7 +110,7 @@ def test_every_file_option_says_whether_it_writes() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("command", "option"), sorted(WRITES), ids="".join)
 def test_the_file_of_another_program_stays(
-    command: str, option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, option: str, folder: Path, capsys: Capture
 ) -> None:
     file = folder / plot_name(option)
     file.write_text(FOREIGN)
@@ -118,8 +120,7 @@ def test_the_file_of_another_program_stays(
         assert file.name in capsys.readouterr().err
 
 
-@pytest.mark.daily(6)
-@pytest.mark.parametrize(("command", "option"), QUICK, ids="".join)
+@tiered(("command", "option"), QUICK, 6, ids="".join)
 def test_its_own_file_is_written_again(command: str, option: str, folder: Path) -> None:
     file = folder / plot_name(option)
     words = [*WRITES[command, option].split(), option, file.name]
@@ -144,7 +145,7 @@ def test_its_own_file_is_written_again(command: str, option: str, folder: Path) 
     ],
 )
 def test_an_input_and_another_output_are_no_target(
-    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    words: str, folder: Path, capsys: Capture
 ) -> None:
     (folder / "link.log").symlink_to("nccl.log")
     (folder / "m.toml").write_text("[topology]\n")

@@ -8,7 +8,7 @@ import pytest
 from collbench.cli import run
 from collbench.doctor.check_verdict import CheckLine
 from collbench.doctor.run_overview import Overview, numbers
-from tests.support.commands import MODEL, invoke
+from tests.support.commands import MODEL, Invoke
 from tests.support.frames import records, row
 
 HERE = Path(__file__).parent.parent.parent
@@ -19,10 +19,8 @@ def line(verdict: str, **more: object) -> CheckLine:
     return CheckLine(name="allreduce 4M", verdict=verdict, unit="GB/s", **more)  # type: ignore[arg-type]
 
 
-def test_it_says_what_this_machine_is_and_what_to_do_next(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = invoke(capfd)
+def test_it_says_what_this_machine_is_and_what_to_do_next(invoke: Invoke) -> None:
+    code, out, _ = invoke()
     titles = [text.split()[0] for text in out.splitlines() if text[0] != " "]
     assert (titles[0], titles[-1]) == ("machine", "next")
     assert code == (5 if "UNKNOWN" in titles else 0)
@@ -32,8 +30,8 @@ def test_it_says_what_this_machine_is_and_what_to_do_next(
 
 
 @pytest.mark.exhaustive
-def test_it_is_json_too(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "--json")
+def test_it_is_json_too(invoke: Invoke) -> None:
+    code, out, _ = invoke("--json")
     document = json.loads(out)
     assert (list(document), document["tool"]) == (ENVELOPE, "collbench")
     assert document["command"] == "collbench --json"
@@ -96,23 +94,18 @@ def test_it_says_how_near_the_bounds_are() -> None:
     ],
 )
 def test_every_result_is_json_in_one_envelope(
-    args: tuple[str, ...],
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    args: tuple[str, ...], invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    code, out, _ = invoke(capfd, *args, "--json")
+    code, out, _ = invoke(*args, "--json")
     document = json.loads(out)
     assert (code, list(document), document["tool"]) == (0, ENVELOPE, "collbench")
     assert document["command"].startswith(f"collbench {args[0]}")
     assert isinstance(document["data"], list | dict)
 
 
-def test_a_topology_in_the_envelope_is_read_again(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_topology_in_the_envelope_is_read_again(invoke: Invoke, tmp_path: Path) -> None:
     file = str(tmp_path / "machine.json")
     assert run(["topo", "--machine", "dgx-1v", "--json", file]) == 0
-    _, there, _ = invoke(capfd, "topo", "--machine", "dgx-1v", "--rates")
-    assert invoke(capfd, "topo", "--from", file, "--rates")[1] == there
+    _, there, _ = invoke("topo", "--machine", "dgx-1v", "--rates")
+    assert invoke("topo", "--from", file, "--rates")[1] == there

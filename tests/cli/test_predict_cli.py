@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from tests.support.commands import result_of
+from tests.support.commands import Capture, result_of
+from tests.support.tiers import tiered
 
 SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("columns", [80, 160])
+@tiered("columns", [80, 160], 1)
 def test_the_best_of_each_size_with_what_limits_it(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     assert run([*SMALL, "--hosts", "1,64", "--sizes", "4K,64M", "--sensitivity"]) == 0
@@ -38,13 +38,13 @@ def test_the_best_of_each_size_with_what_limits_it(
     assert max(map(len, constants.splitlines())) <= 120
 
 
-def test_the_list_of_machines_is_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_machines_is_a_document(capsys: Capture) -> None:
     assert run(["predict", "--json"]) == 0
     known = {one["machine"]: one for one in result_of(capsys.readouterr().out)}
     assert (known["dgx-1v"]["hosts"], known["dgx-1v"]["gpus"]) == (1, 8)
 
 
-def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_have_the_same_rows(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "rows.json"
     options = ("--hosts", "2", "--sizes", "1K:64K:x8", "--all", "--set", "nic=half")
     assert run([*SMALL, *options, "--csv", "-", "--json", str(file)]) == 0
@@ -70,19 +70,18 @@ def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], message: str, capsys: Capture
 ) -> None:
     assert run(["predict", "--machine", "hgx-h100", "--op", "sendrecv", *options]) in (2, 3)
     assert message in capsys.readouterr().err
 
 
-def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_a_network_is_no_cluster(capsys: Capture) -> None:
     assert run(["predict", "--machine", "rtx4090x4", "--hosts", "2"]) == 3
     assert "no NIC" in capsys.readouterr().err
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("machine", "hosts", "is_known"),
     [
         ("h200x4-vm", "1", True),
@@ -90,13 +89,10 @@ def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture
         ("dgx-1", "1", False),  # no row of such GPUs was measured
         ("hgx-h200", "2", False),  # nor of our engine on several hosts
     ],
+    1,
 )
 def test_our_engine_has_an_interval_where_rows_were_measured(
-    machine: str,
-    hosts: str,
-    is_known: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    machine: str, hosts: str, is_known: bool, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     words = ["predict", "--machine", machine, "--op", "sendrecv", "--hosts", hosts]

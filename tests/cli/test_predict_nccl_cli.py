@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
+from tests.support.commands import Capture
 
 MATRIX = Path(__file__).parent.parent / "data/topologies/dgx1v-topo-m.txt"
 
 
 @pytest.mark.exhaustive
-def test_nccl_comes_first_and_our_engine_where_it_can_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nccl_comes_first_and_our_engine_where_it_can_run(capsys: Capture) -> None:
     options = ("--hosts", "1,2,64", "--sizes", "64M")
     assert run(["predict", "--machine", "hgx-h100", *options]) == 0
     shown = capsys.readouterr()
@@ -28,7 +27,7 @@ def test_nccl_comes_first_and_our_engine_where_it_can_run(
     assert "reaches other hosts through CPUs alone" in shown.err
 
 
-def test_documents_say_whose_price_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_say_whose_price_it_is(capsys: Capture) -> None:
     options = ("--hosts", "1,4", "--sizes", "1M", "--set", "nic=half", "--csv", "-")
     assert run(["predict", "--machine", "hgx-h100", *options]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -42,7 +41,7 @@ def test_documents_say_whose_price_it_is(capsys: pytest.CaptureFixture[str]) -> 
         assert float(row["before_us"]) > 0
 
 
-def test_machines_are_listed_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machines_are_listed_without_one(capsys: Capture) -> None:
     assert run(["predict"]) == 0
     shown = capsys.readouterr().out
     assert any(line.split()[:3] == ["gb200-nvl72", "18", "4"] for line in shown.splitlines())
@@ -52,7 +51,7 @@ def test_machines_are_listed_without_one(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.exhaustive
-def test_a_pasted_matrix_with_what_it_cannot_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pasted_matrix_with_what_it_cannot_know(capsys: Capture) -> None:
     asked = ["predict", "--topo", str(MATRIX), "--sizes", "1G", "--csv", "-"]
     assert run([*asked, "--hosts", "4", "--nic", "100G", "--links", "nvlink2,ib"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
@@ -75,7 +74,7 @@ def test_a_pasted_matrix_with_what_it_cannot_know(capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], message: str, capsys: Capture
 ) -> None:
     assert run(["predict", *options]) in (2, 3)
     assert message in capsys.readouterr().err

@@ -16,16 +16,16 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.peers import forced_by
 from collbench.core.record import Record, read
-from tests.support.commands import invoke, result_of
+from tests.support.commands import Capture, Invoke, result_of
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
 
 
 @pytest.mark.exhaustive
-def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trace_on_a_described_machine(invoke: Invoke, tmp_path: Path) -> None:
     json_file, csv = tmp_path / "job.json", tmp_path / "job.csv"
     args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star", "--tune", "1")
-    code, out, _ = invoke(capfd, *args, "--json", str(json_file), "--csv", str(csv))
+    code, out, _ = invoke(*args, "--json", str(json_file), "--csv", str(csv))
     assert code == 0
     document = result_of(json_file.read_text())
     assert document["steps"] == {"number": 3, "first_call": 0, "calls": 7.0, "found": True}
@@ -45,15 +45,15 @@ def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_p
     assert "By the model a step with these settings saves" in out
 
 
-def test_a_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "replay", "--mix", "moe:7B/8", "--dry-run")
+def test_a_dry_run_measures_nothing(invoke: Invoke) -> None:
+    code, out, _ = invoke("replay", "--mix", "moe:7B/8", "--dry-run")
     assert code == 0
     assert "alltoall" in out
     assert "us" not in out.partition("collective")[2]
 
 
 def test_what_was_measured_until_the_users_end_is_shown(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeat, done = Measurement._repeat, count()
 
@@ -65,7 +65,7 @@ def test_what_was_measured_until_the_users_end_is_shown(
     monkeypatch.setattr(Measurement, "_repeat", interrupted)
     csv = tmp_path / "job.csv"
     args = ("replay", TRACE, "--machine", "hgx-h100", "--csv", str(csv))
-    code, out, err = invoke(capfd, *args)
+    code, out, err = invoke(*args)
     assert (code, err.strip()) == (130, "Interrupted.")
     assert [row.op for row in read(csv)] == ["allgather", "reducescatter"]
     (missing,) = (line for line in out.splitlines() if line.startswith("allreduce "))
@@ -73,9 +73,9 @@ def test_what_was_measured_until_the_users_end_is_shown(
     assert out.endswith("\nInterrupted: this is what was measured until then.\n")
 
 
-def test_fewer_ranks_and_another_type_stand_for_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+def test_fewer_ranks_and_another_type_stand_for_the_job(invoke: Invoke) -> None:
     code, out, _ = invoke(
-        capfd, "replay", "--mix", "tp:1B/64", "--backend", "model", "--ranks", "4",
+        "replay", "--mix", "tp:1B/64", "--backend", "model", "--ranks", "4",
         "--dtype", "float32", "--redop", "max", "--tune", "0", "--step-ms", "100",
     )  # fmt: skip
     assert code == 0
@@ -85,22 +85,22 @@ def test_fewer_ranks_and_another_type_stand_for_the_job(capfd: pytest.CaptureFix
     assert "A step of the job takes 100 ms" in out
 
 
-def test_a_step_that_is_shorter_than_its_calls(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_is_shorter_than_its_calls(invoke: Invoke) -> None:
     args = ("--mix", "ddp:7B", "--ranks", "4", "--machine", "h200x4-vm", "--tune", "0")
-    code, out, _ = invoke(capfd, "replay", *args, "--step-ms", "1")
+    code, out, _ = invoke("replay", *args, "--step-ms", "1")
     assert code == 0
     assert "A step of the job takes 1 ms: less than its communication, which by model's" in out
     assert "hide" not in out
 
 
-def test_a_log_on_two_backends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_log_on_two_backends(invoke: Invoke, tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     line = (
         "n1:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x8 count 64 datatype 7"
         " op 0 root 0 comm 0x1 [nranks=2] stream 0x5\n"
     )
     log.write_text(line * 4)
-    code, out, _ = invoke(capfd, "replay", str(log), "--backend", "reference,model", "--tune", "1")
+    code, out, _ = invoke("replay", str(log), "--backend", "reference,model", "--tune", "1")
     assert code == 0
     assert "4 steps of 1 call were" in out
     assert "back to back with reference." in out
@@ -108,7 +108,7 @@ def test_a_log_on_two_backends(capfd: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything but the GPUs: rows of a script, in which NCCL's tree by LL is the best."""
 
@@ -135,7 +135,7 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
     monkeypatch.setattr("collbench.jobs.run_replay.by_estimate", lambda cases, *_: cases)
     monkeypatch.setattr("collbench.jobs.run_replay.prove", proof)
     tuner = tmp_path / "nccl_tuner.conf"
-    code, out, _ = invoke(capfd, "replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
+    code, out, _ = invoke("replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
     assert code == 0
     assert "nccl plain us\n" in out
     assert "nccl registered us  nccl window us" in out
@@ -162,12 +162,12 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
         ((TRACE, "--backend", "cuda"), 3),
     ],
 )
-def test_refusals(args: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(args: tuple[str, ...], code: int, capsys: Capture) -> None:
     assert run(["replay", *args]) == code
     assert capsys.readouterr().err.count("Error: ") == 1
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: Capture) -> None:
     """A gzip of a log that ends early, and a pickle."""
     line = "n1:7:7 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 9 datatype 7"
     cut, dumped = tmp_path / "cut.gz", tmp_path / "dump.pkl"

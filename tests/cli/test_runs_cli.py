@@ -19,7 +19,7 @@ from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.record import header, line_of, read, values_of
 from collbench.doctor.saved_checks import SavedCheck, keep
-from tests.support.commands import MODEL
+from tests.support.commands import MODEL, Capture
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,7 @@ def sweep(*args: str) -> int:
     return run([*MODEL, "--algo", "ring", "--sizes", "1K,1M", *args])
 
 
-def test_a_sweep_is_saved_with_its_command_and_its_machine(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_sweep_is_saved_with_its_command_and_its_machine(capsys: Capture) -> None:
     assert sweep("--machine", "dgx-1v") == 0
     (one,) = saved_runs()
     told = " ".join(capsys.readouterr().out.split())
@@ -63,7 +61,7 @@ def test_a_run_with_wrong_data_says_so() -> None:
     assert (facts.rows, facts.wrong, facts.exit_code) == (1, 1, 1)
 
 
-def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed_the_newest_last(capsys: Capture) -> None:
     assert run(["runs"]) == 0
     assert "No run is saved" in capsys.readouterr().out
     for op in ("allreduce", "broadcast", "allgather"):
@@ -77,7 +75,7 @@ def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_runs_are_compared_by_number(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert sweep() == sweep() == 0
@@ -95,7 +93,7 @@ def test_runs_are_compared_by_number(
     assert run(["compare", "@1"]) == 2
 
 
-def test_old_runs_are_removed_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_runs_are_removed_only_when_asked(capsys: Capture) -> None:
     for _ in range(3):
         assert sweep() == 0
     newest = saved_runs()[-1].folder
@@ -116,16 +114,12 @@ def test_two_commands_may_remove_runs_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_waived_or_dry_is_not_saved_as_a_run_that_ended(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_waived_or_dry_is_not_saved_as_a_run_that_ended(capsys: Capture) -> None:
     assert sweep("--dry-run") == 0
     assert not saved_runs()
 
 
-def test_a_run_that_cannot_be_saved_goes_on(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_cannot_be_saved_goes_on(state: Path, capsys: Capture) -> None:
     state.write_text("a file where the folder should be")
     assert sweep() == 0
     assert "The run is not saved: " in capsys.readouterr().err
@@ -149,9 +143,7 @@ def test_what_is_no_run_is_left_out(state: Path) -> None:
 @pytest.mark.parametrize(
     ("exit_code", "said"), [(-1, "cut off: "), (130, "interrupted: "), (4, "failed: "), (1, "")]
 )
-def test_a_run_that_did_not_end_says_so(
-    exit_code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_did_not_end_says_so(exit_code: int, said: str, capsys: Capture) -> None:
     assert sweep() == 0
     (one,) = saved_runs()
     facts = json.loads((one.folder / "run.json").read_text())
@@ -175,7 +167,7 @@ def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
 
 
 def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
-    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -207,7 +199,7 @@ def test_what_could_not_be_saved_is_not_tried_again_at_the_end(
 
 
 def test_a_name_stays_and_a_number_is_of_this_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     places = [tmp_path / name for name in ("one", "two")]
     for place in places:
@@ -230,7 +222,7 @@ def test_a_name_stays_and_a_number_is_of_this_directory(
 
 
 @pytest.mark.parametrize("has_row", [True, False])
-def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str], has_row: bool) -> None:
+def test_a_run_that_failed_says_why(capsys: Capture, has_row: bool) -> None:
     assert sweep() == 0
     record = read(saved_runs()[0].rows)[0]
     runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
@@ -250,7 +242,7 @@ def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str], has_row:
 
 
 def test_nodes_are_listed_as_json_and_broken_files_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     keep(SavedCheck("n1", "8 x GPU", "2026-11-27T10:00:00", "PASS", {"link, GB/s": 3.0}), tmp_path)
     (tmp_path / "n2.jsonl").write_bytes(b"\x00\x01")

@@ -4,7 +4,6 @@ memory, warnings as errors.
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,8 @@ import pytest
 from collbench.cli import run
 from collbench.core.interrupt import exit_code_of, text_of
 from collbench.core.record import read
+from tests.support.commands import Capture
+from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
 MODEL = "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring"
@@ -22,15 +23,8 @@ ROWS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pcie
 
 def shell(words: str, folder: Path, before: str = "", flags: str = "") -> tuple[int, str]:
     """The exit code and stderr of a command line of bash, in a folder."""
-    done = subprocess.run(
-        ["bash", "-c", f"{before} exec {sys.executable} {flags} -m collbench {words}"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    line = f"{before} exec {sys.executable} {flags} -m collbench {words}"
+    done = said_by(["bash", "-c", line], cwd=folder)
     return done.returncode, done.stderr
 
 
@@ -38,23 +32,20 @@ def lines(err: str) -> list[str]:
     return [line.partition(":")[0] for line in err.splitlines() if not line.startswith("# ")]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("words", "code"),
-    tiered(
-        [
-            (f"{CPU} --csv rows.csv 2>&-", 0),
-            (f"{MODEL} >/dev/full 2>/dev/full", 3),
-            ("topo --machine pcie-4 2>/dev/full", 0),
-            ("nosuch 2>/dev/full", 2),
-            ("nosuch 2>&-", 2),
-            ("--version 2>&-", 0),
-            ("--help <&- 2>&-", 0),
-            ("--help >&- 2>&-", 3),
-            (f"compare {ROWS} <&- 2>&-", 0),
-        ],
-        [(f"{CPU} --csv rows.csv 2>&-", 0), ("topo --machine pcie-4 2>/dev/full", 0)],
-    ),
+    [
+        (f"{MODEL} >/dev/full 2>/dev/full", 3),
+        (f"{CPU} --csv rows.csv 2>&-", 0),
+        ("topo --machine pcie-4 2>/dev/full", 0),
+        ("nosuch 2>/dev/full", 2),
+        ("nosuch 2>&-", 2),
+        ("--version 2>&-", 0),
+        ("--help <&- 2>&-", 0),
+        ("--help >&- 2>&-", 3),
+        (f"compare {ROWS} <&- 2>&-", 0),
+    ],
+    1,
 )
 def test_stderr_that_takes_nothing_changes_no_exit_code(
     tmp_path: Path, words: str, code: int
@@ -67,33 +58,19 @@ def test_stderr_that_takes_nothing_changes_no_exit_code(
 @pytest.mark.exhaustive
 def test_a_closed_pipe_is_no_success(tmp_path: Path) -> None:
     """A gate whose reader has gone has not passed; shells show the signal of such an end."""
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            f"(sleep 1; exec {sys.executable} -m collbench compare {ROWS}) | true;"
-            " echo ${PIPESTATUS[0]}",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    gate = f"(sleep 1; exec {sys.executable} -m collbench compare {ROWS}) | true"
+    done = said_by(["bash", "-c", gate + "; echo ${PIPESTATUS[0]}"], cwd=tmp_path)
     assert (done.stdout.strip(), done.stderr) == ("141", "")
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("words", "before"),
-    tiered(
-        [
-            (words, f"ulimit -v {limit};")
-            for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
-            for limit in (50_000, 100_000, 200_000, 262_143)
-        ],
-        [(CPU, "ulimit -v 50000;"), (CPU, "ulimit -v 20000;")],
-    ),
+    [
+        (words, f"ulimit -v {limit};")
+        for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
+        for limit in (50_000, 100_000, 200_000, 262_143)
+    ],
+    [(CPU, "ulimit -v 50000;"), (CPU, "ulimit -v 20000;")],
 )
 def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> None:
     code, err = shell(words, tmp_path, before)
@@ -103,26 +80,21 @@ def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> N
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words",
-    tiered(
-        [
-            (CPU,),
-            (CPU.replace("cpu", "mpi"),),
-            (MODEL,),
-            ("topo --machine dgx-1v --svg x.svg",),
-            (f"compare {ROWS} --html x.html",),
-            (f"compare {ROWS} --plot x.svg",),
-        ],
-        [(CPU,)],
-    ),
+    [
+        CPU,
+        CPU.replace("cpu", "mpi"),
+        MODEL,
+        "topo --machine dgx-1v --svg x.svg",
+        f"compare {ROWS} --html x.html",
+        f"compare {ROWS} --plot x.svg",
+    ],
 )
 def test_warnings_as_errors_break_nothing(tmp_path: Path, words: str) -> None:
     code, err = shell(words, tmp_path, flags="-W error")
     assert (code, [line for line in err.splitlines() if not line.startswith("# ")]) == (0, [])
 
 
-def test_a_mistake_of_ours_is_two_lines(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_of_ours_is_two_lines(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the place; the traceback is for those who ask for it."""
     monkeypatch.setattr("collbench.bench.show_topology.matrix", None)
     assert run(["topo", "--machine", "pcie-4"]) == 1
@@ -136,7 +108,7 @@ def test_a_mistake_of_ours_is_two_lines(
 
 
 def test_too_few_processes_for_a_thread_are_said(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -147,7 +119,7 @@ def test_too_few_processes_for_a_thread_are_said(
 
 
 def test_a_library_that_cannot_be_loaded_is_said(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         try:
@@ -161,7 +133,7 @@ def test_a_library_that_cannot_be_loaded_is_said(
     assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err
 
 
-def test_a_message_is_cut_in_its_middle(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_cut_in_its_middle(capfd: Capture) -> None:
     assert run(["sweep", "--sizes", "9" * 5000]) == 2
     err = capfd.readouterr().err
     assert len(err) < 2000
@@ -178,13 +150,7 @@ def test_a_signal_that_comes_while_a_rank_gets_its_guardian_ends_it_in_order(
         f"watchdog.watchdog_of = lambda under: signal.raise_signal({number.value});"
         "sys.argv = ['collbench', 'sweep', '--backend', 'mpi']; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ranks = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"}
+    done = said_by([sys.executable, "-c", script], env=ranks)
     assert (done.returncode, done.stdout) == (exit_code_of(number), "")
     assert done.stderr == f"{text_of(number)}\n"

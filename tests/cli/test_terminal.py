@@ -17,8 +17,9 @@ from collbench.cli import cli, run
 from collbench.core.record import COLUMNS, header, named, read, to_line
 from collbench.core.screen import document_on_stdout, is_coloured, say
 from collbench.machine.formats import topology_json
-from tests.support.commands import MODEL
+from tests.support.commands import MODEL, Capture
 from tests.support.machines import dgx1v
+from tests.support.tiers import tiered
 from tests.support.topologies import OWN
 
 DATA = OWN.parent / "results"
@@ -32,9 +33,7 @@ Shown = Callable[..., str]
 
 
 @pytest.fixture
-def shown(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Shown:
+def shown(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
     """What a command prints on both streams, of which a terminal obeys nothing."""
     monkeypatch.chdir(tmp_path)
 
@@ -128,8 +127,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
     assert file.read_bytes() == NASTY.encode()
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.txt")), ids=lambda file: str(file.name))
+@tiered("file", sorted(DATA.glob("*.txt")), 2, ids=lambda file: str(file.name))
 def test_results_of_other_tools(shown: Shown, file: Path) -> None:
     for text in nasty_texts(file.read_text(), 12):
         Path("result.txt").write_text(text)
@@ -144,8 +142,7 @@ def nasty_texts(text: str, count: int) -> Iterator[str]:
         yield text[:place] + NASTY.replace("\r", "").replace("\x0b", "") + text[place:]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: str(file.name))
+@tiered("file", sorted(OWN.iterdir()), 1, ids=lambda file: str(file.name))
 def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
     """XML keeps out most of it; what it lets through is put into the values of some names."""
     text = file.read_text()
@@ -222,7 +219,7 @@ def test_names_of_hosts_and_the_environment(shown: Shown, monkeypatch: pytest.Mo
 
 
 def test_documents_are_spelled_out_on_a_terminal_only(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for is_terminal in (False, True):
         monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
@@ -232,7 +229,7 @@ def test_documents_are_spelled_out_on_a_terminal_only(
         )
 
 
-def test_our_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_colours_stay(capsys: Capture) -> None:
     """And nothing else does beside them."""
     assert run(["topo", "--machine", "dgx-1v", "--color", "always"]) == 0
     assert "\x1b[92mNV1\x1b[0m " in capsys.readouterr().out

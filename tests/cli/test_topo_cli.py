@@ -4,9 +4,9 @@ happens to files that cannot be written.
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,10 +21,10 @@ from collbench.core.errors import HangError
 from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
+from tests.support.commands import Capture, Invoke
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
-from tests.support.runs import ROOT, environment, mpirun, needs_mpi
+from tests.support.runs import ROOT, needs_mpi, said_by, under_mpirun
 
-Capture = pytest.CaptureFixture[str]
 TOPOLOGIES = ROOT / "tests" / "data" / "topologies"
 
 
@@ -45,74 +45,73 @@ def finds(monkeypatch: pytest.MonkeyPatch, topology: Topology, *recordings: Any)
     )
 
 
-def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
-    code = run(["topo", *args])
-    out, err = capfd.readouterr()
-    return code, out, err
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    return partial(invoke, "topo")
 
 
-def test_the_matrix_goes_to_stdout_and_talk_to_stderr(capfd: Capture, dgx: Topology) -> None:
-    code, out, err = invoke(capfd)
+def test_the_matrix_goes_to_stdout_and_talk_to_stderr(invoke: Invoke, dgx: Topology) -> None:
+    code, out, err = invoke()
     assert (code, out.splitlines()) == (0, matrix(dgx, 80))
     assert err == "# dgx: 8 x Tesla V100-SXM2-16GB, driver 535.54\n"
 
 
-def test_a_pipe_gets_no_colour_unless_told(capfd: Capture, dgx: Topology) -> None:
-    assert "\x1b" not in invoke(capfd)[1]
-    assert "\x1b" not in invoke(capfd, "--tree", "--rates", "--color", "never")[1]
-    assert "\x1b[92mNV1\x1b[0m " in invoke(capfd, "--color", "always")[1]
+def test_a_pipe_gets_no_colour_unless_told(invoke: Invoke, dgx: Topology) -> None:
+    assert "\x1b" not in invoke()[1]
+    assert "\x1b" not in invoke("--tree", "--rates", "--color", "never")[1]
+    assert "\x1b[92mNV1\x1b[0m " in invoke("--color", "always")[1]
 
 
 def test_a_wide_screen_has_one_block(
-    capfd: Capture, dgx: Topology, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, dgx: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert "NUMA Affinity" in invoke(capfd)[1].splitlines()[0]
+    assert "NUMA Affinity" in invoke()[1].splitlines()[0]
 
 
-def test_no_gpu_is_no_error(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_is_no_error(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, laptop())
-    code, out, err = invoke(capfd)
+    code, out, err = invoke()
     assert code == 0
     assert "CPU0  Intel Core i7-1260P  0-15" in out
     assert "enp0s31f6" in out
     assert err == "# laptop: no GPU\n# no NVIDIA driver was found\n"
     for view in ("--tree", "--rates", "--p2p", "--links", "--rings"):
-        assert invoke(capfd, view)[0] == 0
+        assert invoke(view)[0] == 0
 
 
 def test_a_machine_without_gpus_has_no_rates_to_save(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     finds(monkeypatch, laptop())
-    code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
+    code, out, err = invoke("--measure", "--save", str(tmp_path / "machine.json"))
     assert (code, out) == (3, "")
     assert "--save keeps rates between GPUs" in err
     assert not list(tmp_path.iterdir())
 
 
 def test_what_only_permissions_are_known_of_shows_them(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {(a, b, "read"): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b}
     finds(monkeypatch, Topology(name="p2p.txt", nodes=unknown_rates().gpus, links=(), p2p=told))
-    assert invoke(capfd)[1].startswith("read  GPU0  GPU1")
+    assert invoke()[1].startswith("read  GPU0  GPU1")
 
 
-def test_views_stand_below_each_other_under_titles(capfd: Capture, dgx: Topology) -> None:
-    out = invoke(capfd, "--p2p", "--tree", "--rates")[1].splitlines()
+def test_views_stand_below_each_other_under_titles(invoke: Invoke, dgx: Topology) -> None:
+    out = invoke("--p2p", "--tree", "--rates")[1].splitlines()
     titles = [
         "Tree",
         "GB/s that can be used, in one direction",
         "What GPUs may do with each other's memory",
     ]
     assert [line for line in out if line in titles] == titles
-    assert invoke(capfd, "--tree")[1].splitlines()[0].startswith("dgx: ")
+    assert invoke("--tree")[1].splitlines()[0].startswith("dgx: ")
 
 
-def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_hosts_are_named_once(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, two_hosts())
-    code, out, err = invoke(capfd)
+    code, out, err = invoke()
     assert (code, err) == (0, "")
     assert out.count("2 hosts alike") == 1
 
@@ -136,9 +135,9 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
     ],
 )
 def test_what_contradicts_itself_is_a_usage_error(
-    capfd: Capture, args: list[str], match: str
+    invoke: Invoke, args: list[str], match: str
 ) -> None:
-    code, out, err = invoke(capfd, *args)
+    code, out, err = invoke(*args)
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
@@ -155,47 +154,47 @@ def test_what_contradicts_itself_is_a_usage_error(
     ],
 )
 def test_what_cannot_be_read_or_written_says_what_can(
-    capfd: Capture, args: list[str], hint: str
+    invoke: Invoke, args: list[str], hint: str
 ) -> None:
-    code, out, err = invoke(capfd, *args)
+    code, out, err = invoke(*args)
     assert (code, out) == (2, "")
     assert f"Hint: {hint}" in err
 
 
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(
-    capfd: Capture, dgx: Topology, tmp_path: Path
+    invoke: Invoke, dgx: Topology, tmp_path: Path
 ) -> None:
     file = tmp_path / "dgx.svg"
-    assert invoke(capfd, "--svg", str(file)) == (0, "", f"# wrote {file}\n")
+    assert invoke("--svg", str(file)) == (0, "", f"# wrote {file}\n")
     assert file.read_text() == svg(dgx)
-    assert invoke(capfd, "--svg", "-") == (0, svg(dgx), "")
-    code, out, _ = invoke(capfd, "--svg", str(file), "--rates")
+    assert invoke("--svg", "-") == (0, svg(dgx), "")
+    code, out, _ = invoke("--svg", str(file), "--rates")
     assert (code, out.split()[0]) == (0, "pair")
 
 
 def test_what_cannot_be_written_is_an_error_of_the_environment(
-    capfd: Capture, dgx: Topology, tmp_path: Path
+    invoke: Invoke, dgx: Topology, tmp_path: Path
 ) -> None:
-    code, out, err = invoke(capfd, "--svg", str(tmp_path / "no" / "dgx.svg"))
+    code, out, err = invoke("--svg", str(tmp_path / "no" / "dgx.svg"))
     assert (code, out) == (3, "")
     assert (
         err == f"Error: cannot write {tmp_path}/no/dgx.svg: No such file or directory\nHint: give"
         " another file with --svg\n"
     )
-    code, _, err = invoke(capfd, "--svg", "/dev/full")
+    code, _, err = invoke("--svg", "/dev/full")
     assert code == 3
     assert "cannot write /dev/full: No space left on device" in err
 
 
 def test_a_file_to_save_is_tried_before_anything_is_measured(
-    capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measured(_topology: Topology) -> Topology:
         raise HangError("measured")
 
     monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
     for bad in (tmp_path / "no" / "a.json", tmp_path / ("x" * 300)):
-        code, out, err = invoke(capfd, "--measure", "--save", str(bad))
+        code, out, err = invoke("--measure", "--save", str(bad))
         assert (code, out) == (3, "")
         assert f"cannot write {bad}: " in err
         assert "give another file with --save" in err
@@ -203,13 +202,13 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(
     kept.write_text(old := '{"format": "collbench-topology"}')
     (tmp_path / "link.json").symlink_to("new.json")
     for good in ("kept.json", "link.json", "new.json"):
-        assert invoke(capfd, "--measure", "--save", str(tmp_path / good))[0] == 4
+        assert invoke("--measure", "--save", str(tmp_path / good))[0] == 4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["kept.json", "link.json"]
     assert kept.read_text() == old
 
 
 def test_pairs_measured_before_an_interrupt_are_shown(
-    capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def some(*_: object) -> Iterator[RankPair]:
         yield RankPair(a=0, b=1, way="stores", value=19.0)
@@ -217,7 +216,7 @@ def test_pairs_measured_before_an_interrupt_are_shown(
 
     monkeypatch.setattr(_measure_pairs, "measure", some)
     monkeypatch.setattr(_measure_pairs, "gpus_here", lambda: 8)
-    code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
+    code, out, err = invoke("--measure", "--save", str(tmp_path / "machine.json"))
     assert code == 130
     assert out.splitlines()[2].split()[:4] == ["GPU0", "X", "19.00", "-"]
     assert "# 1 measurements in" in err
@@ -226,7 +225,7 @@ def test_pairs_measured_before_an_interrupt_are_shown(
 
 
 def test_links_of_a_recording_have_their_counters(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = SimpleNamespace(
         gpu=0,
@@ -244,21 +243,21 @@ def test_links_of_a_recording_have_their_counters(
     monkeypatch.setitem(sys.modules, "collbench.machine.discovery", fake)
     monkeypatch.setattr("collbench.machine.discovery", fake, raising=False)
     finds(monkeypatch, dgx1v(), SimpleNamespace(gpus=(1,), hostname="dgx"))
-    lines = invoke(capfd, "--links")[1].splitlines()
+    lines = invoke("--links")[1].splitlines()
     assert lines[1].split() == ["0", "5", "no", "2.2", "GPU", "3", "25.8", "1", "2", "unknown"]
     assert any("PCIe switch 0000:01:00.0 - GPU0" in line for line in lines)
     assert not any("NVLink 2" in line for line in lines)
 
 
-def test_ranks_but_the_first_are_silent(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_but_the_first_are_silent(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         _show_topology, "_of_machine", lambda name: _show_topology.ShownTopology(topology=dgx1v())
     )
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")
-    assert invoke(capfd, "--machine", "dgx-1v") == (0, "", "")
+    assert invoke("--machine", "dgx-1v") == (0, "", "")
     monkeypatch.setenv("PMI_RANK", "0")
-    assert invoke(capfd, "--machine", "dgx-1v")[1].startswith("      GPU0")
+    assert invoke("--machine", "dgx-1v")[1].startswith("      GPU0")
 
 
 def test_a_screen_without_branches_gets_letters() -> None:
@@ -268,21 +267,21 @@ def test_a_screen_without_branches_gets_letters() -> None:
     assert raw.getvalue() == b"|- a\n|  `- b?\n"
 
 
-def test_a_machine_of_the_catalogue(capfd: Capture) -> None:
+def test_a_machine_of_the_catalogue(invoke: Invoke) -> None:
     pytest.importorskip("collbench.machine.topology.machines")
-    code, out, _ = invoke(capfd, "--machine", "dgx-1v", "--rings", "--rates")
+    code, out, _ = invoke("--machine", "dgx-1v", "--rings", "--rates")
     assert code == 0
     assert "GPU0 - GPU3  NV2" in out
     assert out.count("  ring ") == 6
-    code, _, err = invoke(capfd, "--machine", "nope")
+    code, _, err = invoke("--machine", "nope")
     assert code == 2
     assert "nope" in err
 
 
-def test_json_and_xml_are_read_back(capfd: Capture, tmp_path: Path, dgx: Topology) -> None:
+def test_json_and_xml_are_read_back(invoke: Invoke, tmp_path: Path, dgx: Topology) -> None:
     formats = pytest.importorskip("collbench.machine.formats")
     for option, name in (("--json", "dgx.json"), ("--xml", "dgx.xml")):
-        code, out, _ = invoke(capfd, option)
+        code, out, _ = invoke(option)
         assert code == 0
         file = tmp_path / name
         file.write_text(out)
@@ -293,55 +292,31 @@ def test_json_and_xml_are_read_back(capfd: Capture, tmp_path: Path, dgx: Topolog
         ]
 
 
-def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path) -> None:
+def test_a_recording_shows_what_the_machine_shows(invoke: Invoke, tmp_path: Path) -> None:
     pytest.importorskip("collbench.machine.discovery")
     pytest.importorskip("collbench.machine.formats")
     file = tmp_path / "here.json"
-    code, out, err = invoke(capfd, "--record", str(file))
+    code, out, err = invoke("--record", str(file))
     assert (code, out) == (0, "")
     assert f"# wrote {file}" in err
-    code, replayed, _ = invoke(capfd, "--from", str(file))
+    code, replayed, _ = invoke("--from", str(file))
     assert code == 0
-    assert replayed == invoke(capfd)[1]
-    assert json.loads(invoke(capfd, "--record", "-")[1])
-    assert invoke(capfd, "--record", "/dev/full")[0] == 3
+    assert replayed == invoke()[1]
+    assert json.loads(invoke("--record", "-")[1])
+    assert invoke("--record", "/dev/full")[0] == 3
 
 
 @needs_mpi
-def test_under_a_launcher_one_rank_speaks(tmp_path: Path) -> None:
-    pytest.importorskip("collbench.machine.discovery")
-    done = subprocess.run(
-        [str(mpirun()), "-n", "2", sys.executable, "-m", "collbench", "topo", "--tree"],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    alone = subprocess.run(
-        [sys.executable, "-m", "collbench", "topo", "--tree"],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
-    assert (done.returncode, alone.returncode) == (0, 0)
-    assert done.stdout == alone.stdout
+def test_under_a_launcher_one_rank_speaks(tmp_path: Path, capfd: Capture) -> None:
+    topo = [sys.executable, "-m", "collbench", "topo", "--tree"]
+    done = said_by(under_mpirun(2, topo), cwd=tmp_path)
+    assert (done.returncode, run(["topo", "--tree"])) == (0, 0)
+    assert done.stdout == capfd.readouterr().out
 
 
 def test_a_paste_from_stdin() -> None:
     text = (TOPOLOGIES / "pcie-box-topo-m.txt").read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", "collbench", "topo", "--from", "-"],
-        input="".join(f"> {line}\n" for line in text.splitlines()),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        env=environment(),
-    )
+    quoted = "".join(f"> {line}\n" for line in text.splitlines())
+    done = said_by([sys.executable, "-m", "collbench", "topo", "--from", "-"], input=quoted)
     assert done.returncode == 0 and "GPU1  PIX    X    PXB   SYS   SYS   PIX" in done.stdout
     assert done.stderr.startswith("# stdin: 5 x GPU of unknown model\n")

@@ -14,9 +14,7 @@ from collbench.core.case import Case
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.planner import resolve
-from tests.support.commands import result_of
-
-Capture = pytest.CaptureFixture[str]
+from tests.support.commands import Capture, result_of
 
 
 def test_files_and_the_screen(capfd: Capture, tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from collbench.cli import run
 from collbench.core.errors import UnavailableError
 from collbench.device import card
 from tests.bench.test_blame import LINK_S
-from tests.support.commands import result_of
+from tests.support.commands import Capture, result_of
 from tests.support.traced_gpus import TracedSession, plant
 
-Capture = pytest.CaptureFixture[str]
 SMALL = ("--op", "allreduce", "--size", "64K")
 
 

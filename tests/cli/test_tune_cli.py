@@ -5,7 +5,6 @@ a search on real ranks.
 import errno
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,9 +17,9 @@ from collbench.core.host import cpu_name
 from collbench.planning.tuning import Machine, read, tuning_of
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
-from tests.support.commands import invoke
+from tests.support.commands import Invoke
 from tests.support.corrupt import element
-from tests.support.runs import environment, needs_mpi, under_mpirun
+from tests.support.runs import needs_mpi, said_by, under_mpirun
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
 TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
@@ -78,25 +77,23 @@ def keep(*points: TunedPoint) -> Store:
         (("--out", "-"), 2, "--out: stdout is no file"),
     ],
 )
-def test_refusals(
-    capfd: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, told: str
-) -> None:
+def test_refusals(invoke: Invoke, args: tuple[str, ...], code: int, told: str) -> None:
     more = () if {"--show", "--forget"} & set(args) else ("--backend", "cpu")
-    got, _, err = invoke(capfd, "tune", *more, *args)
+    got, _, err = invoke("tune", *more, *args)
     assert (got, told in err) == (code, True), err
     assert "Hint: " in err
 
 
-def test_a_sweep_takes_what_was_found(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_takes_what_was_found(invoke: Invoke) -> None:
     dry = (*SWEEP, "--sizes", "4K,1M", "--dry-run")
-    _, before, _ = invoke(capfd, *dry)
+    _, before, _ = invoke(*dry)
     store = keep(POINT)
-    _, after, _ = invoke(capfd, *dry)
+    _, after, _ = invoke(*dry)
     lines, former = after.splitlines(), before.splitlines()
     assert "broadcast cpu ring" in lines[0]
     assert "direct off, 1 ch, 16 slots" in lines[0]
     assert lines[1] == former[1]
-    _, out, _ = invoke(capfd, *SWEEP, "--sizes", "4K", "--repeats", "1", "--hot")
+    _, out, _ = invoke(*SWEEP, "--sizes", "4K", "--repeats", "1", "--hot")
     told = f"#auto:bytuningfile{store.tuning_file}(tunedonthismachine:{cpu_name()})"
     joined = re.sub(r"\n#  |\s", "", out)
     assert told.replace(" ", "") in joined
@@ -104,53 +101,53 @@ def test_a_sweep_takes_what_was_found(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
-    capfd: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
     file = home / "mine.toml"
-    code, out, err = invoke(capfd, *TUNE, "--sizes", "4K,8K", "--out", str(file))
+    code, out, err = invoke(*TUNE, "--sizes", "4K,8K", "--out", str(file))
     assert (code, err) == (0, "")
     assert "0 points to measure, 2 known already" in out
     assert "1 of 2 points gains: 1.25 x." in out
     assert file.read_text() == store.tuning_file.read_text()
-    code, out, err = invoke(capfd, *TUNE, "--sizes", "4K", "--json")
+    code, out, err = invoke(*TUNE, "--sizes", "4K", "--json")
     assert [one["size"] for one in json.loads(out)["data"][0]["points"]] == [4096]
     assert "0 points to measure" in err
-    code, out, err = invoke(capfd, "tune", "--show")
+    code, out, err = invoke("tune", "--show")
     rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
     assert rows == [
         ["broadcast", "4K", "2", POINT.choice, POINT.former, "1.25 x", "1.20 to 1.31"],
         ["broadcast", "8K", "2", POINT.former, "stays"],
     ]
     assert err == f"# {store.tuning_file} is used.\n"
-    code, out, _ = invoke(capfd, "tune", "--forget")
+    code, out, _ = invoke("tune", "--forget")
     assert out.splitlines() == [
         f"Removed {file} (2 points)." for file in (store.tuning_file, store.state_file)
     ]
-    assert invoke(capfd, "tune", "--forget")[1].startswith("Nothing is tuned")
-    assert invoke(capfd, "tune", "--show")[1].startswith("Nothing is tuned")
+    assert invoke("tune", "--forget")[1].startswith("Nothing is tuned")
+    assert invoke("tune", "--show")[1].startswith("Nothing is tuned")
 
 
 def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_point = replace(POINT, values={}, gain=1.02, gain_low=0.9, gain_high=1.2)
     store = keep(open_point, replace(POINT, size=8192, values={}, gain_low=0.8, gain_high=0.9))
-    code, out, _ = invoke(capfd, "tune", "--show")
+    code, out, _ = invoke("tune", "--show")
     assert re.search(r"4K +2 +direct simple +not told apart +0.90 to 1.20\n", out)
     assert re.search(r"8K +2 +direct simple +stays\n", out)
     assert "2 points: the choice before stays everywhere. 1 not told apart: tune goes on" in out
     args = (*TUNE, "--sizes", "4K,8K")
     monkeypatch.setattr(search.ConfigurationSearch, "run", lambda *_: None)
-    code, out, err = invoke(capfd, *args)
+    code, out, err = invoke(*args)
     assert code == 3
     assert "1 point to measure, 1 of them not told apart so far, 1 known already" in out
     assert "Error: nothing was tuned: the time did not suffice for a single point" in err
     store.state_file.write_text("{")
     monkeypatch.setattr(search.ConfigurationSearch, "run", outcome_of)
-    assert "line 1, column 2: not JSON" in invoke(capfd, "tune", "--show")[2]
-    code, out, err = invoke(capfd, *args)
+    assert "line 1, column 2: not JSON" in invoke("tune", "--show")[2]
+    code, out, err = invoke(*args)
     assert code == 0
     assert f"{store.state_file}, line 1, column 2: not JSON" in err
     assert f"It is {store.state_file.name}.broken now, and tuning starts anew." in err
@@ -164,7 +161,7 @@ def outcome_of(self: search.ConfigurationSearch, *args: object) -> search.Outcom
 
 
 def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = keep(POINT)
     text, saved = store.tuning_file.read_text(), Store.save
@@ -179,7 +176,7 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
         saved(self, out)
 
     monkeypatch.setattr(Store, "save", save)
-    code, out, err = invoke(capfd, *TUNE, "--sizes", "64")
+    code, out, err = invoke(*TUNE, "--sizes", "64")
     assert code == 3
     assert f"not saved: {store.state_file}: No space left on device" in out
     assert f"Error: what was found is not saved: {store.state_file}: No space left" in err
@@ -192,18 +189,16 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
         return outcome_of(self)
 
     monkeypatch.setattr(search.ConfigurationSearch, "run", interrupted)
-    code, _, err = invoke(capfd, *TUNE, "--sizes", "64,128")
+    code, _, err = invoke(*TUNE, "--sizes", "64,128")
     assert code == 130
     assert "# 1 point is kept: the same command goes on from there." in err
     assert [point.size for point in stored(HERE).points] == [64, 4096]
 
 
-def test_wrong_data_is_out_and_is_told(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_data_is_out_and_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of all messages without flags are spoilt, today's choice too: nothing is kept."""
     monkeypatch.setattr(interpreter, "arithmetic", element)
-    code, out, err = invoke(capfd, *TUNE, "--sizes", "64", "--budget", "9s")
+    code, out, err = invoke(*TUNE, "--sizes", "64", "--budget", "9s")
     assert code == 1, err
     assert "wrong: broadcast 64: direct simple: wrong: rank" in out
     assert "broadcast 64 cannot be tuned" in err
@@ -223,26 +218,21 @@ rows = [{ chunk = 64, direct = "off", slots = 3 }]
 """
 
 
+@needs_mpi
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
-def test_a_choice_that_is_slow_is_found_and_replaced(
-    capfd: pytest.CaptureFixture[str], home: Path, *, is_launched: bool
-) -> None:
+def test_a_choice_that_is_slow_is_found_and_replaced(invoke: Invoke, home: Path) -> None:
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
     command = [sys.executable, "-m", "tests.support.planted_tune", "--backend", "cpu"]
     command += ["--op", "broadcast", "--sizes", "8K", "--budget", "10s"]
-    command = under_mpirun(2, command) if is_launched else [*command, "--ranks", "2"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(), timeout=290, check=False
-    )
+    done = said_by(under_mpirun(2, command), 290)
     assert done.returncode == 0, done.stderr
     (point,) = stored(HERE).points
     assert point.gain_low == pytest.approx(10), done.stdout
     assert point.values
     assert f"{point.choice}, " in done.stdout
     fresh()
-    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "8K", "--dry-run")
+    _, after, _ = invoke(*SWEEP, "--sizes", "8K", "--dry-run")
     assert f"broadcast cpu {point.choice.split()[0]}" in after
     assert "chunks of 64\n" not in after

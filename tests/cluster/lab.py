@@ -9,6 +9,7 @@ own; a veth joins it to the bridge of all.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -115,6 +116,21 @@ class Cluster:
             check=False,
             timeout=timeout_s,
         )
+
+    def batch(
+        self, *words: str, env: Mapping[str, str], timeout_s: float = 300.0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a batch job, whose exit code the result has: sbatch --wait looks seldom."""
+        done = self.run("sbatch", "--parsable", *words, env=env)
+        deadline, state = time.monotonic() + timeout_s, ""
+        while done.returncode == 0 and time.monotonic() < deadline:
+            state = self.run("scontrol", "show", "job", done.stdout.strip()).stdout
+            if re.search(r"JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL)", state):
+                break
+            time.sleep(0.5)
+        code = re.search(r" ExitCode=(\d+):", state)
+        done.returncode = int(code[1]) if code else 1
+        return done
 
     def left(self) -> str:
         """Processes of ours, and files in shared memory, that hosts still have after some time."""

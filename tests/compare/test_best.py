@@ -45,6 +45,12 @@ def test_a_clear_winner() -> None:
     assert not found.is_level_with(found.runner_up)
 
 
+def test_of_noise_the_row_leads_that_shows_the_least_time() -> None:
+    slower = row((20.0, 20.0, 21.0), notes="noisy")
+    found = decided(slower, row((9.0, 30.0, 30.0), algo="tree", notes="noisy"))
+    assert (found.certainty, leaders(found)) == ("cannot tell", ["tree"])
+
+
 def test_of_two_that_are_tied_the_simpler_leads() -> None:
     rows = row((10.0, 10.2, 10.1)), row((10.1, 10.3, 10.2), algo="direct")
     found = decided(*rows)
@@ -109,15 +115,15 @@ def test_the_best_of_many_is_not_flattered() -> None:
     """Of a tie the simplest leads, which is not the luckiest."""
     rng = random.Random(2)
     flattered = honest = 0.0
-    for _ in range(100):
+    for _ in range(50):
         rows = [
             row(tuple(round(rng.gauss(10, 1), 3) for _ in range(6)), channels=channels)
             for channels in range(1, 21)
         ]
         honest += decided(*rows).time_us
         flattered += min(one["time_us"] for one in rows)
-    assert abs(honest / 100 - 10) < 0.25
-    assert flattered / 100 < 9.5
+    assert abs(honest / 50 - 10) < 0.25
+    assert flattered / 50 < 9.5
 
 
 def test_one_repeat_decides_nothing() -> None:

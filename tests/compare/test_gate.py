@@ -12,9 +12,10 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import ResultFile
 from collbench.core.record import Record
-from tests.support.commands import result_of
+from tests.support.commands import Capture, result_of
 from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
+from tests.support.tiers import tiered
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -60,9 +61,7 @@ def made() -> dict[str, list[Record]]:
 
 @pytest.fixture
 def invoke(
-    made: dict[str, list[Record]],
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: dict[str, list[Record]], capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> Invoke:
     """The command, with files that are made as they are named."""
     module = ModuleType("collbench.compare.load")
@@ -143,8 +142,7 @@ CODES = {
 }
 
 
-@pytest.mark.daily(7)
-@pytest.mark.parametrize("line", CODES)
+@tiered("line", CODES, 4)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]
 

@@ -5,7 +5,7 @@ Each format has tests of its own.
 import json
 import random
 import re
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -182,10 +182,7 @@ LINES = (b"x" * 99 + b"\n", b"1 ", b"#  \n", b"       1024           256 float \
 HEADS = (b"", b"# nThread 1\n", b"{")
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(
-    ("line", "head"), tiered(product(LINES, HEADS), list(zip(LINES, cycle(HEADS)))), ids=repr
-)
+@tiered(("line", "head"), product(LINES, HEADS), 2, ids=repr)
 def test_fifty_megabytes_are_refused(line: bytes, head: bytes, tmp_path: Path) -> None:
     file = written(tmp_path, head + line * (50_000_000 // len(line)))
     with pytest.raises(UsageError, match="33554432"):
@@ -205,8 +202,7 @@ MANY = (
 )
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("line", tiered([(one,) for one in MANY], [(one,) for one in MANY[::2]]))
+@tiered("line", list(MANY), 1)
 def test_two_megabytes_of_one_thing_are_refused(line: bytes, tmp_path: Path) -> None:
     file = written(
         tmp_path,
@@ -258,7 +254,7 @@ TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in 
 
 
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -14,6 +14,7 @@ from collbench.compare.readers.proof import ranks_of
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, REAL, SHARED, check_form, needs_shared, written
+from tests.support.tiers import tiered
 
 FIRST_ROW = 9  # of no-ranks.txt
 
@@ -171,9 +172,8 @@ def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Pat
         load(written(tmp_path, text))
 
 
-@pytest.mark.daily(1)
 @needs_shared
-@pytest.mark.parametrize("name", ["allreduce.txt", "allreduce_debug.txt", "allreduce_iters.txt"])
+@tiered("name", ["allreduce.txt", "allreduce_debug.txt", "allreduce_iters.txt"], 1)
 def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(
     name: str, tmp_path: Path
 ) -> None:

@@ -14,11 +14,11 @@ from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.collectives import OPS
 from collbench.core.verdict import VERDICTS
-from tests.support.commands import result_of
+from tests.support.commands import Capture, result_of
 from tests.support.frames import write
 from tests.support.tiers import tiered
 
-FILES = tiered([("h100x2",), ("h200x2",), ("h200x4",)], [("h200x4",)])
+EVERY_FILE = tiered("name", ["h200x4", "h200x2", "h100x2"], 1)
 FASTER = {"h100x2": 1.2, "h200x2": 1.003, "h200x4": 0.7}  # times of alltoall against the file
 
 
@@ -47,10 +47,8 @@ def counted(text: str) -> dict[str, int]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", FILES)
-def test_all_forms_of_a_comparison_agree(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@EVERY_FILE
+def test_all_forms_of_a_comparison_agree(name: str, tmp_path: Path, capfd: Capture) -> None:
     new, base = str(slower_copy(name, tmp_path)), str(catalog.results()[name])
     told = {kind: str(tmp_path / f"told.{kind}") for kind in ("json", "xml", "html")}
     written = ["--json", told["json"], "--junit", told["xml"]]
@@ -79,10 +77,8 @@ def test_all_forms_of_a_comparison_agree(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", FILES)
-def test_summary_and_page_count_the_same(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@EVERY_FILE
+def test_summary_and_page_count_the_same(name: str, tmp_path: Path, capfd: Capture) -> None:
     file = str(catalog.results()[name])
     target = tmp_path / "page.html"
     assert run(["compare", file, "--html", str(target)]) == 0

@@ -57,7 +57,7 @@ def moves(before: Best, after: Best, medians: dict[int, float]) -> Iterator[floa
             yield move(before.peers[peer].median, after.peers[peer].median)
 
 
-@pytest.mark.parametrize("every", tiered([(SAMPLED,), (1,)], [(SAMPLED,)]))
+@tiered("every", [SAMPLED, 1], 1)
 @pytest.mark.parametrize("name", MEASURED)
 def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
     rows = load(catalog.results()[name]).records
@@ -83,11 +83,7 @@ def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
     assert moved <= 0.01 * tried  # rows whose other two repeats disagree, too
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("name", "is_base"),
-    tiered(product(MEASURED, (False, True)), [("h200x4", False), ("h100x2", True)]),
-)
+@tiered(("name", "is_base"), product(MEASURED, (False, True)), 1)
 def test_one_repeat_of_every_row_is_no_change(name: str, is_base: bool) -> None:
     """An outlier in a repeat of each row at once, of one side."""
     frame = load(catalog.results()[name]).frame

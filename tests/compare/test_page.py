@@ -26,6 +26,7 @@ from collbench.core.text import escaped
 from collbench.core.verdict import interval
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from tests.support.commands import Capture
 from tests.support.frames import records, row
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
@@ -255,7 +256,7 @@ def test_what_is_not_known_is_not_told() -> None:
 
 
 @pytest.mark.exhaustive
-def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_show_what_changed(tmp_path: Path, capsys: Capture) -> None:
     base, target = tmp_path / "base.csv", tmp_path / "page.html"
     given = pd.read_csv(H200, dtype=str, keep_default_na=False)
     slow = (given["op"] == "allreduce") & (given["algo"] == "ring") & (given["status"] == "ok")
@@ -313,7 +314,7 @@ def test_a_page_opens_on_the_worst_change_or_the_widest_gap() -> None:
     text = page(load(H200))
     opened = Parsed(text).data["curves"][Parsed(text).data["open"]["curve"]]
     assert opened["title"].startswith("allreduce")
-    assert "2026-11-21; 4 x NVIDIA H200; NCCL 2.28.9 with NVLS off" in text
+    assert "4 x NVIDIA H200; 2026-11-21; NCCL 2.28.9 on plain buffers with NVLS off" in text
     assert text.index('id="curves"') < text.index('id="answers"')
     curve = two["curves"][two["open"]["curve"]]
     assert (two["open"]["axis"], two["open"]["size"], curve["name"]) == (
@@ -345,9 +346,7 @@ def test_the_same_file_gives_the_same_page(h200: str) -> None:
     assert page(load(H200)) == h200
 
 
-def test_usage_and_files_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_and_files_that_cannot_be_written(tmp_path: Path, capsys: Capture) -> None:
     small = str(EXAMPLES / "first-run.csv")
     assert run(["compare", small, "--html", str(tmp_path)]) == 2
     assert "is a directory" in capsys.readouterr().err

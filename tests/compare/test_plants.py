@@ -22,8 +22,7 @@ def frames() -> dict[str, pd.DataFrame]:
     return {name: read(catalog.results()[name]) for name in FILES}
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("file", "group", "percent"), tiered(CASES, CASES[2::18]))
+@tiered(("file", "group", "percent"), CASES, 1)
 def test_a_slower_group_is_found_and_nothing_else_is_named(
     frames: dict[str, pd.DataFrame], file: str, group: str, percent: int
 ) -> None:

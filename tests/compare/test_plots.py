@@ -3,8 +3,10 @@ work what it could not write.
 """
 
 import struct
+from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,14 +15,18 @@ from collbench.cli import run
 from collbench.compare.curves import curves
 from collbench.core import record
 from tests.support import frames
+from tests.support.commands import Capture
 from tests.support.frames import records, row, write
-
-matplotlib = pytest.importorskip("matplotlib")
-from collbench.compare.plots.draw import draw  # noqa: E402
+from tests.support.tiers import tiered
 
 PNG = b"\x89PNG\r\n\x1a\n"
 H200 = str(frames.H200)
-Capture = pytest.CaptureFixture[str]
+
+
+def draw(*args: Any) -> bytes:
+    """As collbench.compare.plots.draw, which loads matplotlib when a picture is drawn."""
+    drawn: bytes = import_module("collbench.compare.plots.draw").draw(*args)
+    return drawn
 
 
 def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
@@ -45,11 +51,8 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
     assert b"<dc:date>" not in once
 
 
-@pytest.mark.daily(1)
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"]
-)
+@tiered("name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"], 1)
 def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
     write(records(row((10.0, 11.0))), tmp_path / name)
     for ending in ("png", "svg"):
@@ -64,16 +67,15 @@ def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -
 
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
     given = records(row((10.0, 11.0)))
-    plain = draw(curves(given), "x", "svg")
+    matplotlib, plain = import_module("matplotlib"), draw(curves(given), "x", "svg")
     with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0}):
         before = dict(matplotlib.rcParams)
         assert draw(curves(given), "x", "svg") == plain
         assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.daily(1)
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
+@tiered(
     "rows",
     [
         [row((10.0,))],
@@ -90,6 +92,7 @@ def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> No
             row((9.0,), backend="nccl", algo="ring", proto="ll"),
         ],
     ],
+    1,
     ids=[
         "one row",
         "no bytes and odd bytes",

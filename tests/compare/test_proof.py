@@ -16,12 +16,7 @@ from tests.support.tiers import tiered
 KINDS = [(version, op) for version in VERSIONS for op in version.ops]
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(
-    ("version", "op"),
-    tiered(KINDS, KINDS[::3]),
-    ids=[f"{version.name}-{op}" for version, op in KINDS],
-)
+@tiered(("version", "op"), KINDS, 3, ids=[f"{version.name}-{op}" for version, op in KINDS])
 @settings(
     deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -128,11 +123,10 @@ def test_no_check_is_said_whatever_the_column_holds(tmp_path: Path) -> None:
     assert any(text.startswith("no result was checked") for text in loaded.remarks)
 
 
-@pytest.mark.daily(28)
 @pytest.mark.parametrize(
     ("version", "op"), KINDS, ids=[f"{version.name}-{op}" for version, op in KINDS]
 )
-@pytest.mark.parametrize("n", [1, 2, 8])
+@tiered("n", [1, 2, 8], 1)
 def test_a_table_whose_collective_nothing_names_is_right_or_refused(
     version: Version, op: str, n: int, tmp_path: Path
 ) -> None:

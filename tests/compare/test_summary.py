@@ -28,6 +28,7 @@ from collbench.core.rows import (
 from collbench.core.verdict import is_separated
 from tests.support import frames
 from tests.support.frames import records, row
+from tests.support.tiers import tiered
 
 
 def text_of(given: Sequence[Record], columns: int = 80, *, show_all: bool = False) -> str:
@@ -202,8 +203,7 @@ def test_algorithms_cross() -> None:
     assert distinguishing_knobs(by_workload(given)) == {"cuda": ()}  # channels follow from the size
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize("knob", KNOB_FIELDS)
+@tiered("knob", KNOB_FIELDS, 5)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
     given = records(

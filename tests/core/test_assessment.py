@@ -14,6 +14,7 @@ from collbench.core.assessment import (
     hostlist,
     write_assessment,
 )
+from tests.support.commands import Capture
 
 ODD = 'a "quoted" name\\ with\nlines & <tags>'
 FOUND = Assessment(
@@ -85,7 +86,7 @@ def test_hosts_are_a_list_of_slurm(hosts: tuple[str, ...], text: str) -> None:
         assert sorted(lists.expand_hostlist(text)) == sorted(hosts)
 
 
-def test_slurm_expands_the_bad_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slurm_expands_the_bad_hosts(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "bad.txt"
     write_assessment(FOUND, {"bad": str(file)}, sys.stdout)
     assert capsys.readouterr().out == "bad: h[003,017]\n"

@@ -13,6 +13,7 @@ import pytest
 
 from collbench.core.catalog import user_files
 from collbench.core.files import check_whole, state_folder, write_whole
+from tests.support.commands import Capture
 
 OLD, NEW = b"the old page", b"the new page" * 1000
 
@@ -111,7 +112,7 @@ def test_stdout_in_a_file_is_written_through(tmp_path: Path, mode: str) -> None:
 
 
 def test_a_home_that_may_not_be_entered_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):

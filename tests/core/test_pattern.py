@@ -36,7 +36,7 @@ def test_every_order_of_reduction_gives_the_same_bits(name: DtypeName, redop: Re
             assert in_order(list(order), redop, kind).tobytes() == reduced(name, redop, n).tobytes()
 
 
-@pytest.mark.parametrize("n", tiered([(17,), (64,), (300,)], [(17,)]))
+@tiered("n", [17, 64, 300], 1)
 @pytest.mark.parametrize("redop", REDOPS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_exact_for_many_ranks(name: DtypeName, redop: RedopName, n: int) -> None:

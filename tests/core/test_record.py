@@ -28,6 +28,7 @@ from collbench.core.record import (
     read,
     to_line,
 )
+from tests.support.commands import Capture
 
 ROW = Record(
     op="allreduce",
@@ -236,7 +237,7 @@ def test_a_file_of_another_is_left_byte_for_byte(
 
 @pytest.mark.parametrize("taken", [1, 2, 30])
 def test_a_last_row_is_removed_only_where_something_of_it_is_missing(
-    tmp_path: Path, taken: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, taken: int, capsys: Capture
 ) -> None:
     file = tmp_path / "rows.csv"
     text = header() + 2 * to_line(ROW)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from collbench.core.verdict import COVERAGE, Array, interval, is_noisy, segments
+from tests.support.tiers import tiered
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
 # Shapes of noise: near normal, heavy tails, and one value in twenty that was disturbed.
@@ -42,9 +43,8 @@ def test_noise() -> None:
     assert not is_noisy([1.0])
 
 
-@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("count", [5, 8, 20])
+@tiered("count", [5, 8, 20], 1)
 def test_at_most_one_false_level_in_a_hundred_series(kind: str, count: int) -> None:
     noise = 0.02 * NOISE[kind](np.random.default_rng(count), (200, count))
     assert sum(bool(segments(one.tolist(), 0.02)[0]) for one in noise) <= 2

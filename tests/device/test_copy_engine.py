@@ -4,7 +4,6 @@ simulated runtime; and the kernels compile.
 
 import re
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ from tests.support.device import Run, memory_of, place_of
 from tests.support.nvrtc import compiled_once
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.structures import structure
-from tests.support.tiers import pairwise_of, tiered
+from tests.support.tiers import tiered
 
 ARCHS = (70, 80, 90, 100, 120)
 KERNEL = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
@@ -59,13 +58,8 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("op", "algo", "direct"),
-    tiered(
-        [(*pair, direct) for pair in PAIRS for direct in (True, False)],
-        [(*pair, number % 4 == 0) for number, pair in enumerate(PAIRS) if number % 2 == 0],
-    ),
+@tiered(
+    ("op", "algo", "direct"), [(*pair, direct) for pair in PAIRS for direct in (True, False)], 1
 )
 def test_every_pair_is_right_in_any_order(
     op: Any, algo: str, direct: bool, monkeypatch: pytest.MonkeyPatch
@@ -102,10 +96,7 @@ def test_schedules_that_nobody_registered(
             CopyGpus(plan, monkeypatch, seed).run(Run(0), Run(1), Run(0))
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize(
-    ("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)]
-)
+@tiered(("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)], 4)
 def test_types_and_reductions(
     dtype: DtypeName, redop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,8 +107,7 @@ def test_types_and_reductions(
         ).run(Run(0), Run(1))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "algo"),
     [
         ("allreduce", "twoshot"),
@@ -125,6 +115,7 @@ def test_types_and_reductions(
         ("reducescatter", "ring"),
         ("broadcast", "chain"),
     ],
+    1,
 )
 def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(registered(op, algo, World(n=4)), 0, direct=True, in_place=False)
@@ -321,21 +312,7 @@ DAILY_KERNELS = [
 ]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("arch", "dtype", "ranks", "redop"),
-    # their arithmetic is that of the other kernels, which have any two of these together
-    tiered(
-        DAILY_KERNELS,
-        DAILY_KERNELS,
-        [
-            (arch, dtype, ranks, redop)
-            for arch, dtype, ranks, redop in pairwise_of(product(ARCHS, DTYPES, (4, 13), REDOPS))
-            if (arch >= 89 or not dtype.startswith("float8"))
-            and (arch, dtype, ranks, redop) not in DAILY_KERNELS
-        ],
-    ),
-)
+@tiered(("arch", "dtype", "ranks", "redop"), DAILY_KERNELS, 1)
 def test_kernels_compile(arch: int, dtype: DtypeName, ranks: int, redop: RedopName) -> None:
     case = Case(op="allreduce", backend="cuda", transport="ce", ranks=ranks, size_bytes=1 << 20)
     source = kernel_source(resolve(replace(case, dtype=dtype, redop=redop)).plan, 0)

@@ -74,14 +74,9 @@ MODES = (
 )
 
 
-# every collective in every mode; two modes a collective by default
-OPS_AND_MODES = pytest.mark.parametrize(
-    ("op", "mode"),
-    tiered(
-        [(op, mode) for op in OPS for mode in MODES],
-        [(op, MODES[(2 * k + j) % len(MODES)]) for k, op in enumerate(OPS) for j in range(2)],
-    ),
-)
+OPS_AND_MODES = [(op, mode) for op in OPS for mode in MODES]
+# of the first collectives another mode each
+QUICK = [(op, MODES[2 * k]) for k, op in enumerate([*OPS][:3])]
 
 
 def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
@@ -142,8 +137,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         assert_right(plan, number)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
+@tiered(("op", "algo"), PAIRS, 1)
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
     """Several slices, sizes that are no multiple of a chunk, and every pair of a number of ranks, a
     mode, a placement and a number of loops.
@@ -155,26 +149,14 @@ def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
         )
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("op", "algo"), {algo: (op, algo) for op, algo in reversed(PAIRS)}.values()
-)
+@tiered(("op", "algo"), {algo: (op, algo) for op, algo in reversed(PAIRS)}.values(), 1)
 def test_programs_of_eight_ranks(op: OpName, algo: str) -> None:
     """Every algorithm once, in every mode."""
     in_turn = cycle(placements(op))
     assert_variants_right(op, algo, 8, [(mode, next(in_turn), 1.2) for mode in MODES])
 
 
-@pytest.mark.more
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_programs_are_right_in_all_variants(op: OpName, algo: str, n: int) -> None:
-    assert_variants_right(op, algo, n, variants(op, n))
-
-
-@pytest.mark.daily(6)
-@OPS_AND_MODES
+@tiered(("op", "mode"), OPS_AND_MODES, QUICK)
 def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
     """Chunks of more tiles than warps, cut into uneven slices."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
@@ -186,8 +168,7 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         assert_right(plan_for(replace(what, block_count=count), schedule, mode, **knobs), number)
 
 
-@pytest.mark.daily(2)
-@OPS_AND_MODES
+@tiered(("op", "mode"), OPS_AND_MODES, QUICK[:2])
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
     """More launches of one message than a FIFO has slots: a rank that could end early must not
     overwrite unread data. The modes of an algorithm take its numbers of slots in turns.
@@ -213,14 +194,7 @@ HOST_MODES = (
 )
 
 
-@pytest.mark.daily(4)
-@pytest.mark.parametrize(
-    ("op", "algo", "mode"),
-    tiered(
-        [(*pair, mode) for pair in PAIRS for mode in HOST_MODES],
-        [(*pair, mode) for pair, mode in zip(PAIRS, cycle(HOST_MODES), strict=False)],
-    ),
-)
+@tiered(("op", "algo", "mode"), [(*pair, mode) for pair in PAIRS for mode in HOST_MODES], 4)
 def test_fifos_in_host_memory_take_none_on_the_gpu(op: OpName, algo: str, mode: Mode) -> None:
     plan = plan_for(problem(op, 4, count=611), registered(op, algo, world_of(algo, 4, 0)), mode)
     assert_right(plan, PAIRS.index((op, algo)))
@@ -262,8 +236,7 @@ def test_fifos_of_one_slot(mode: Mode) -> None:
         assert_right(plan_for(what, schedule, mode, slots=1, slices=1), 1)
 
 
-@pytest.mark.daily(2)
-@OPS_AND_MODES
+@tiered(("op", "mode"), OPS_AND_MODES, QUICK[:2])
 def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
     """Consecutive launches of other sizes than the plan's."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
@@ -278,14 +251,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
         )
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("op", "n"),
-    tiered(
-        [(op, n) for op in OPS for n in AUTOMATIC_RANKS],
-        [("allreduce", 4), *((op, 2 + k % 2) for k, op in enumerate(OPS))],
-    ),
-)
+@tiered(("op", "n"), [(op, n) for op in OPS for n in AUTOMATIC_RANKS], 1)
 def test_automatic_choices_are_right(op: OpName, n: int) -> None:
     """Of four sizes each number of ranks of a collective takes two in turns."""
     turn = (list(OPS).index(op) + AUTOMATIC_RANKS.index(n)) % 2
@@ -424,8 +390,7 @@ def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
     assert found[-1][1] <= total
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize("op", OPS)
+@tiered("op", OPS, 3)
 def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
     for n in (2, 4, 8):
         for size in (8 << k for k in range(0, 28, 3)):

@@ -113,21 +113,16 @@ DAILY_TYPES = [
 ]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(
+@tiered(
     ("proto", "dtype", "redop", "arch"),
-    tiered(
-        DAILY_TYPES
-        # any two of type, reduction and GPU are compiled together; how data moves takes turns
-        + [
-            (proto, dtype, redop, arch)
-            for proto, (dtype, redop, arch) in zip(
-                cycle(OF_ANY_TYPE), pairwise_of(KINDS), strict=False
-            )
-            if (proto, dtype, redop, arch) not in DAILY_TYPES
-        ],
-        DAILY_TYPES,
-    ),
+    DAILY_TYPES
+    # any two of type, reduction and GPU are compiled together; how data moves takes turns
+    + [
+        (proto, dtype, redop, arch)
+        for proto, (dtype, redop, arch) in zip(cycle(OF_ANY_TYPE), pairwise_of(KINDS), strict=False)
+        if (proto, dtype, redop, arch) not in DAILY_TYPES
+    ],
+    2,
 )
 def test_types_and_reductions_compile(
     proto: str, dtype: DtypeName, redop: RedopName, arch: int
@@ -136,11 +131,7 @@ def test_types_and_reductions_compile(
     compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(
-    ("shape", "arch"),
-    tiered(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),
-)
+@tiered(("shape", "arch"), product(SHAPES, ARCHS), 3)
 def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
     """What the host packs has the size that the kernels assert."""
     plan = resolve(SHAPES[shape], limits_of(arch)).plan
@@ -148,8 +139,7 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
         compiled(source, arch)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("arch", ARCHS)
+@tiered("arch", ARCHS, 1)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
     flags = [
         flag_source(is_dependent=arch >= 90, is_mutual=is_mutual) for is_mutual in (False, True)
@@ -158,12 +148,10 @@ def test_kernels_beside_the_plans_compile(arch: int) -> None:
         compiled(source, arch)
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("name", "arch"),
-    tiered(
-        product(BY_NAME, ARCHS),
-        [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120)],
-    ),
+    product(BY_NAME, ARCHS),
+    [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120)],
 )
 def test_litmus_tests_compile(name: str, arch: int) -> None:
     source = litmus_source(BY_NAME[name])
@@ -194,14 +182,14 @@ def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
-    """The different kernels of the automatic choices from 8 bytes to 1 GiB that store over the
-    link, with their programs.
+    """The different kernels of the automatic choices from 8 bytes to 1 GiB, in steps of 8 from
+    where the collective's turn is, that store over the link, with their programs.
 
     Of kernels that differ only in the number of threads, or in the numbers of a program of one
     shape, this returns the one that has most threads, whose threads have the fewest registers.
     """
     kernels: dict[object, tuple[int, Source, Program]] = {}
-    for size in (8 << k for k in range(28)):
+    for size in (8 << k for k in range(ALL_OPS.index(op) % 3, 28, 3)):
         case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
         if case.why_senseless():
             continue
@@ -217,10 +205,7 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("op", "n"),
-    tiered(
-        [*((op, 4) for op in ALL_OPS[::2]), ("allreduce", 8), ("alltoall", 2)], [("allreduce", 4)]
-    ),
+    ("op", "n"), [*((op, 4) for op in ALL_OPS[::2]), ("allreduce", 8), ("alltoall", 2)]
 )
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
     """They neither spill nor have a stack, with the threads that they are launched with. For 4

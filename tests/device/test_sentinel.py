@@ -49,8 +49,7 @@ def plan_for(op: OpName, algo: str, n: int, count: int, dtype: DtypeName = "floa
     return plan_of(what, registered(op, algo, world_of(algo, n, root)))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("op", "algo"), tiered(PAIRS, PAIRS[::2]))
+@tiered(("op", "algo"), PAIRS, 1)
 def test_launches_that_run_ahead_are_right(op: OpName, algo: str) -> None:
     """Chunks of many lines, and so few elements that messages and channels are empty."""
     for number, n in enumerate((2, 3, 4, 8)):
@@ -94,10 +93,10 @@ def test_a_word_that_never_comes_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert_found(plan_for("allreduce", "oneshot", 2, 100), "all wait for each other")
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "algo", "slots"),
     [("broadcast", "direct", 2), ("gather", "direct", 2), ("allreduce", "oneshot", 1)],
+    1,
 )
 def test_a_sender_that_runs_ahead_uncounted_is_found(op: OpName, algo: str, slots: int) -> None:
     """What receives nothing does not know that its peers have begun: it needs their counts. So does

@@ -65,23 +65,12 @@ def drawn_problem(op: OpName, n: int, seed: int, *, in_place: bool = False) -> P
     )
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
+@tiered(("op", "algo"), UNEVEN_PAIRS, 1)
 def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
-    """Every pair in every mode, on 2 to 5 ranks by turns, in place and out of place."""
-    ranks, places = cycle((3, 2, 5, 4)), cycle(placements(op))
-    for seed, mode in enumerate((*MODES, *HOST_MODES), UNEVEN_PAIRS.index((op, algo))):
+    """Every pair in every mode with two numbers of ranks by turns, in place and out of place."""
+    ranks, places = cycle((3, 2, 5, 4, 8)), cycle(placements(op))
+    for seed, mode in enumerate((*MODES, *HOST_MODES) * 2, UNEVEN_PAIRS.index((op, algo))):
         what = drawn_problem(op, next(ranks), seed, in_place=next(places))
-        assert_right(plan_for(what, algo, mode, channels=1 + seed % 3), seed)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("mode", (*MODES, *HOST_MODES), ids=str)
-@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
-def test_programs_are_right_in_all_variants(op: OpName, algo: str, mode: Mode) -> None:
-    turns = product((2, 3, 4, 5, 8), placements(op))
-    for seed, (n, in_place) in enumerate(turns, UNEVEN_PAIRS.index((op, algo))):
-        what = drawn_problem(op, n, 7 * n + seed, in_place=in_place)
         assert_right(plan_for(what, algo, mode, channels=1 + seed % 3), seed)
 
 
@@ -113,9 +102,8 @@ def test_any_counts_on_any_layout(
     assert_right(plan, seed)
 
 
-@pytest.mark.daily(6)
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("op", UNEVEN_OPS)
+@tiered("op", UNEVEN_OPS, 1)
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
     """Launch after launch: a rank that gets and gives nothing ends its launches at once, and must
     not overwrite what others have not read.
@@ -138,8 +126,7 @@ def test_credits_stay_where_a_block_may_be_empty() -> None:
         assert_right(plan, 1, *[Run(0)] * 9)
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
+@tiered(("op", "algo"), UNEVEN_PAIRS, 5)
 def test_aligned_blocks_are_moved_by_whole_vectors(op: OpName, algo: str) -> None:
     """Where all blocks are multiples of 16 bytes, zeros among them."""
     counts = (8, 0, 36) * (3 if op == "alltoallv" else 1)
@@ -152,10 +139,7 @@ def test_aligned_blocks_are_moved_by_whole_vectors(op: OpName, algo: str) -> Non
     assert dict(kernel_source(plan_for(odd, algo, MODES[0]), 0).macros)["ALIGNED"] == "0"
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(
-    ("op", "algo", "direct"), [(*pair, bool(k % 2)) for k, pair in enumerate(UNEVEN_PAIRS)]
-)
+@tiered(("op", "algo", "direct"), [(*pair, bool(k % 2)) for k, pair in enumerate(UNEVEN_PAIRS)], 5)
 def test_copy_engines_are_right_in_any_order(
     op: OpName, algo: str, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,10 +151,7 @@ def test_copy_engines_are_right_in_any_order(
             CopyGpus(plan, monkeypatch, number).run(Run(0), Run(1), Run(0))
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(
-    ("op", "algo", "number"), [(*pair, k) for k, pair in enumerate(UNEVEN_PAIRS)]
-)
+@tiered(("op", "algo", "number"), [(*pair, k) for k, pair in enumerate(UNEVEN_PAIRS)], 5)
 def test_messages_of_mpi_carry_unequal_blocks(op: OpName, algo: str, number: int) -> None:
     """Between all ranks, or between halves that reach each other's memory."""
     for seed, proto in enumerate(("simple", "ll"), number):
@@ -186,8 +167,7 @@ def test_messages_of_mpi_carry_unequal_blocks(op: OpName, algo: str, number: int
 # The tables
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
+@tiered(("op", "algo"), UNEVEN_PAIRS, 5)
 def test_tables_name_the_memory_that_the_interpreters_use(op: OpName, algo: str) -> None:
     """Every operand of a kernel's steps in a user buffer is one of the rank's actions, or a peer's
     memory that these name.
@@ -273,8 +253,7 @@ KERNELS = [
 
 
 # daily each collective, with other protocols
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("op", "proto", "arch"), tiered(KERNELS, KERNELS[::5]))
+@tiered(("op", "proto", "arch"), KERNELS, 1)
 def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
     """Interpreted and compiled in, with narrow and wide sets of buffers."""
     narrow = Case(op=op, backend="cuda", ranks=4, size_bytes=1 << 16, proto=proto)

@@ -11,29 +11,20 @@ import pytest
 import docs.blocks
 from collbench.cli import cli
 from docs.blocks import LANGUAGES, ROOT, blocks, collbench_arguments, filled, pages
+from tests.support.tiers import tiered
 
-# Their commands take long; the exhaustive tier runs them.
-LONG = ("your-kernel.md", "first-result.md", "slurm-and-two-hosts.md", "nccl-paper.md")
-
-
-def _named(pages: list[Path], *long: str) -> list[object]:
-    return [
-        pytest.param(
-            page,
-            id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.exhaustive] if page.name in long else [],
-        )
-        for page in pages
-    ]
-
-
-PAGES = _named(pages())
-PAGES_THAT_RUN = _named(
-    [page for page in pages() if any(block.is_run for block in blocks(page.read_text()))], *LONG
-)
+PAGES = pages()
+PAGES_THAT_RUN = [page for page in PAGES if any(block.is_run for block in blocks(page.read_text()))]
+# whose commands take short; the exhaustive tier runs all others
+QUICK = ("README.md", "find-a-slow-host.md", "h200x4.md", "is-my-node-normal.md", "predict.md")
 # These are for whoever changes the text, and are held by tests of their own.
 GENERATED = "<!-- Made by"
 WIDEST = 100
+
+
+def name_of(page: Path) -> str:
+    """A page below the root."""
+    return str(page.relative_to(ROOT))
 
 
 def test_examples_of_the_block_reader_hold() -> None:
@@ -65,27 +56,26 @@ def parse(line: str) -> int:
     return len(calls)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_command_lines_parse(page: Path) -> None:
     for line in commands_of(page.read_text()):
         parse(line)
 
 
-@pytest.mark.daily(9)
-@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+@tiered("page", PAGES_THAT_RUN, [page for page in PAGES if page.name in QUICK], ids=name_of)
 def test_commands_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert filled(text, tmp_path) == text, "python -m docs.generate writes what is printed now"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_have_known_languages(page: Path) -> None:
     found = blocks(page.read_text())
     assert page.read_text().count("\n```") == 2 * len(found)
     assert {block.language for block in found} <= set(LANGUAGES)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -103,7 +93,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in slugs, target
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_lines_end_at_100_columns(page: Path) -> None:
     text = page.read_text()
     if text.startswith(GENERATED):

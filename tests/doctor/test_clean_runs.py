@@ -3,8 +3,6 @@
 import random
 from dataclasses import replace
 
-import pytest
-
 from collbench.doctor.checks import find
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery import Recording
@@ -111,7 +109,7 @@ def _equal(host: Recording, hosts: int) -> tuple[Recording, ...]:
     )
 
 
-@pytest.mark.parametrize(("first", "number"), tiered([(0, 100), (100, 900)], [(0, 100)]))
+@tiered(("first", "number"), [(0, 100), (100, 900)], [(0, 100)])
 def test_machines_that_are_well_have_no_finding_that_costs(first: int, number: int) -> None:
     alarms = []
     for seed in range(first, first + number):

@@ -126,7 +126,7 @@ def _is_possible(ranks: PairWorld, what: str, choice: str) -> bool:
     return hosts > 2
 
 
-@pytest.mark.parametrize(("shape", "draws"), tiered(product(WORLDS, (1, 12)), product(DAILY, (1,))))
+@tiered(("shape", "draws"), product(WORLDS, (1, 12)), product(DAILY, (1,)))
 def test_what_is_planted_is_named_and_nothing_else(
     shape: tuple[int, int, str, int], draws: int
 ) -> None:
@@ -148,13 +148,10 @@ def test_what_is_planted_is_named_and_nothing_else(
     assert tried >= 3 * draws
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("shape", "draws"),
-    tiered(
-        [*product(WORLDS[:10], (300,)), *product(WORLDS[10:], (50,)), *product(DAILY, (10,))],
-        product(DAILY, (10,)),
-        product(WORLDS[:10], (1000,)),
-    ),
+    [*product(WORLDS[:10], (300,)), *product(WORLDS[10:], (50,)), *product(DAILY, (10,))],
+    product(DAILY, (10,)),
 )
 def test_clean_draws_name_nothing(shape: tuple[int, int, str, int], draws: int) -> None:
     hosts, width, choice, repeats = shape
@@ -419,8 +416,7 @@ def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
     assert search.missed == 3 * 2 * 120 - 8 - 8 - 6
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("hosts", [4, 8, 16])
+@tiered("hosts", [4, 8, 16], 1)
 def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
     """At 3 % of noise, in two rounds: docs/results/hunt.md has all cells."""
     found = tally(one_slow_host(hosts, 0.03, 0.15, 2, 100))
@@ -428,9 +424,8 @@ def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
     assert found.false <= 0.01
 
 
-@pytest.mark.daily(2)
 @pytest.mark.parametrize("hosts", [4, 8])
-@pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])
+@tiered("noise", [0.01, 0.03, 0.1], 1)
 def test_where_nothing_is_slow_nothing_is_named(hosts: int, noise: float) -> None:
     assert tally(one_slow_host(hosts, noise, 0.0, 1, 100)).false <= 0.01
 

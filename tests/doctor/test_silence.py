@@ -80,7 +80,7 @@ def test_what_is_unknown_is_no_finding() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_clean_machines_of_which_little_is_known(seed: int) -> None:
     draw = Random(seed)
     for _ in range(50):

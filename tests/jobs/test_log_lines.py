@@ -11,6 +11,7 @@ from collbench.compare.load import load
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import PROGRAMS, VERSIONS, output
 from tests.support.results import DATA, written
+from tests.support.tiers import tiered
 
 Prefix = Callable[[int], str]
 
@@ -52,9 +53,8 @@ JSON_LINES: dict[str, Callable[[str], object]] = {
 FILES = ("mpirun-tagged.txt", "no-ranks.txt", "all_gather-2.0.txt", "osu_allreduce.txt")
 
 
-@pytest.mark.daily(11)
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+@tiered("prefix", PREFIXES.values(), 3, ids=PREFIXES)
 def test_a_prefix_changes_nothing(prefix: Prefix, name: str, tmp_path: Path) -> None:
     lines = (DATA / name).read_text().splitlines()
     text = "".join(f"{prefix(number)}{line}\n" for number, line in enumerate(lines))

@@ -18,6 +18,7 @@ from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
 from collbench.jobs.other_files import refuse_others
+from tests.support.commands import Capture
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEAD = "n7:41:88 [1] "
@@ -649,7 +650,7 @@ def test_a_dump_is_read_and_no_pickle_is_run(tmp_path: Path) -> None:
     ],
 )
 def test_files_of_other_commands_are_named_with_them(
-    head: str, command: str, capsys: pytest.CaptureFixture[str]
+    head: str, command: str, capsys: Capture
 ) -> None:
     refuse_others("x.txt", head, is_log=True)
     assert f"collbench {command}" in capsys.readouterr().err

@@ -5,12 +5,14 @@ import os
 import signal
 from multiprocessing import Pipe
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from collbench.core.errors import RankLostError
-from collbench.core.record import COLUMNS, SCHEMA, header
+from collbench.core.record import COLUMNS, SCHEMA, header, read
 from collbench.launch import driver as launch_driver
+from tests.support.commands import ONE_REPEAT, Invoke
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -30,12 +32,12 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
     return sweep("--ranks", str(ranks), "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "simple"), (2, "ll128")], [(2, "ll128")]))
+@tiered(("rank", "proto"), [(1, "ll128"), (0, "simple")], 1)
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
     # it is seen at once, not when a deadline passes
-    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:
+    with Run(tmp_path, long_sweep(tmp_path, 2, "--timeout", "600", "--proto", proto)) as run:
         kept = run.wait_for_rows()
-        kill(run.ranks(3)[rank])
+        kill(run.ranks(2)[rank])
         assert run.finish() == 4
         assert len(run.errors()) == 1
         assert f"rank {rank} was killed by SIGKILL" in run.errors()[0]
@@ -49,7 +51,8 @@ def test_what_has_no_resume_does_not_advise_it() -> None:
     assert launch_driver.rank_lost(["rank 1 is gone"]).hint == "run it again"
 
 
-@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("rank", "proto"), [(0, "ll"), (1, "simple")])
 def test_a_stopped_rank_ends_the_run_within_its_deadline(
     tmp_path: Path, rank: int, proto: str
 ) -> None:
@@ -64,20 +67,13 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(
         assert run.rows()[-1].status == "error"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("phase", "story"),
-    tiered([("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")], []),
+    ("phase", "story"), [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")]
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
-    command = sweep(
-        *SHORT,
-        "--sizes",
-        "1K,2K,3K,4K",
-        "--csv",
-        str(tmp_path / "rows.csv"),
-        "--timeout",
-        str(STUCK_TIMEOUT_S),
-    )
+    limit = split(f"--sizes 1K,2K,3K,4K --csv rows.csv --timeout {STUCK_TIMEOUT_S}")
+    command = sweep(*SHORT, *limit)
     with Run(tmp_path, corrupt(phase, command)) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert run.errors() == [f"Error: rank 1 is stopped (SIGSTOP){story}"]
@@ -103,9 +99,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
-)
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
 def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
     with Run(tmp_path, long_sweep(tmp_path, 2)) as run:
         run.wait_for_rows()
@@ -115,7 +109,7 @@ def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> Non
         assert run.finish() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("stuck", tiered([("send",), ("receive",)], [("receive",)]))
+@tiered("stuck", ["send", "receive"], ["receive"])
 def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
     monkeypatch: pytest.MonkeyPatch, stuck: str
 ) -> None:
@@ -128,36 +122,26 @@ def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
         driver.call("load", (bytes(1 << 24) if stuck == "send" else b"",), timeout_s=5.0)
 
 
-def test_points_beyond_the_memory_are_waived_and_the_others_run(tmp_path: Path) -> None:
-    backends = ("--backend", "cpu,reference")
-    with Run(
-        tmp_path,
-        sweep(
-            *SHORT,
-            *backends,
-            "--sizes",
-            "1K,1024G",
-            "--chunk",
-            "64G",
-            "--csv",
-            str(tmp_path / "rows.csv"),
-        ),
-    ) as run:
-        assert run.finish() == 0
-        assert [(row.backend, row.size_bytes, row.status) for row in run.rows()] == [
-            ("cpu", 1 << 40, "waived"),
-            ("reference", 1 << 40, "waived"),
-            ("cpu", 1 << 10, "ok"),
-            ("reference", 1 << 10, "ok"),
-        ]
-        assert "of shared memory, " in run.rows()[0].reason
-        assert "of memory, " in run.rows()[1].reason
+def test_points_beyond_the_memory_are_waived_and_the_others_run(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    sizes = split("--backend cpu,reference --sizes 1K,1024G --chunk 64G --csv")
+    assert invoke("sweep", *SHORT, *sizes, str(tmp_path / "rows.csv"))[0] == 0
+    rows = read(tmp_path / "rows.csv")
+    assert [(row.backend, row.size_bytes, row.status) for row in rows] == [
+        ("cpu", 1 << 40, "waived"),
+        ("reference", 1 << 40, "waived"),
+        ("cpu", 1 << 10, "ok"),
+        ("reference", 1 << 10, "ok"),
+    ]
+    assert "of shared memory, " in rows[0].reason
+    assert "of memory, " in rows[1].reason
 
 
-def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G")) as run:
-        assert run.finish() == 3
-        assert "every point was waived: needs " in run.errors()[0]
+def test_too_little_shared_memory_for_every_point(invoke: Invoke) -> None:
+    sizes = split("--backend cpu --sizes 1024G --chunk 64G")
+    code, _, err = invoke("sweep", *SHORT, *sizes)
+    assert (code, "Error: every point was waived: needs " in err) == (3, True)
 
 
 def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
@@ -169,15 +153,17 @@ def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
         assert "of shared memory" in run.errors()[0]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("csv", "why"),
     [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
+    1,
 )
-def test_an_unwritable_csv(tmp_path: Path, csv: str, why: str) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", csv)) as run:
-        assert run.finish() == 3
-        assert run.errors() == [f"Error: cannot write {csv}: {why}"]
+def test_an_unwritable_csv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke, csv: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = invoke(*ONE_REPEAT, "--sizes", "1K", "--csv", csv)
+    assert (code, f"Error: cannot write {csv}: {why}" in err.splitlines()) == (3, True)
 
 
 def test_an_unwritable_standard_output(tmp_path: Path) -> None:
@@ -210,9 +196,7 @@ def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "cut",
-    tiered([(1,), (40,), (10_000,)], [(40,)]),
-    ids=["its end", "a part", "all but the header's start"],
+    "cut", [1, 40, 10_000], ids=["its end", "a part", "all but the header's start"]
 )
 def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
     command = sweep(*SHORT, "--sizes", "1K,2K", "--csv", str(tmp_path / "rows.csv"))
@@ -229,27 +213,25 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
         assert run.csv.read_text().count("\n") == 3
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     "text",
     [
         "size,time\n8,1\n",
         header().replace(",schema", ",other"),
         header() + "," * (len(COLUMNS) - 1) + f"{SCHEMA + 1}\n",
     ],
+    1,
     ids=["other columns", "a column renamed", "another number"],
 )
-@pytest.mark.parametrize(
-    "more", tiered([((),), (("--resume",),)], [(("--resume",),)]), ids=["append", "resume"]
-)
+@tiered("more", [("--resume",), ()], 1, ids=["resume", "append"])
 def test_a_csv_of_another_schema_is_refused_and_left_alone(
-    tmp_path: Path, text: str, more: tuple[str, ...]
+    tmp_path: Path, invoke: Invoke, text: str, more: tuple[str, ...]
 ) -> None:
-    (tmp_path / "rows.csv").write_text(text)
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", "rows.csv", *more)) as run:
-        assert run.finish() == 2
-        assert "schema" in run.errors()[0]
-        assert run.csv.read_text() == text
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    code, _, err = invoke(*ONE_REPEAT, "--sizes", "1K", "--csv", str(file), *more)
+    assert (code, "schema" in err) == (2, True)
+    assert file.read_text() == text
 
 
 def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Path) -> None:
@@ -261,13 +243,10 @@ def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Pa
         assert "pip install 'collbench[mpi]'" in run.stderr
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("defect", "placement"),
-    tiered(
-        [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")],
-        [("element", "in"), ("late", "out")],
-    ),
+    [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")],
+    1,
 )
 def test_wrong_data_is_caught_and_explained(tmp_path: Path, defect: str, placement: str) -> None:
     command = sweep(

@@ -8,14 +8,12 @@ import pytest
 
 from tests.support.faults import draw, table, what_is_wrong
 from tests.support.runs import library
-from tests.support.tiers import tiered
 
 PROMISED = table(library())
 
 
-@pytest.mark.parametrize(
-    "seed", tiered([(seed,) for seed in range(16)], [(0,)], [(seed,) for seed in range(16, 40)])
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(11))
 def test_a_fault(tmp_path: Path, seed: int) -> None:
     fault = draw(seed, PROMISED)
     promised = PROMISED[fault.start, fault.which][fault.signal]

@@ -11,13 +11,12 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from collbench.core.group import Rank, RankContext
 from collbench.launch.driver import EXTENSIONS
 from collbench.launch.mpi import _MpiWorkerGroup
 from collbench.launch.server import Reply
 from tests.support.runs import ROOT, environment
+from tests.support.tiers import tiered
 
 WORDS = "Error: rank 0 waited in vain"
 # The fake ends the process with 10 more than it was told to if the words were taken by then, with
@@ -36,14 +35,14 @@ watchdog.end_all(Comm(), 4, "{WORDS}")
 """
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("late_s", "limits", "change", "code"),
     [
         (1.0, "60, 90", "pass", 14),
         (None, "0.2, 90", "pass", 24),
         (0.0, "60, 2", "time.sleep(60)", -signal.SIGALRM),
     ],
+    1,
     ids=["a late reader", "no reader", "an MPI that hangs"],
 )
 def test_all_end_once_the_words_are_taken(

@@ -30,6 +30,7 @@ from tests.support import fake_hosts as hosts
 from tests.support.fake_hosts import PCIE_BOX, Host, asked, label, labels, said
 from tests.support.fake_nvml import FakeNvml, driver
 from tests.support.machines import CUBE_MESH
+from tests.support.tiers import tiered
 
 MACHINES = {
     made.__name__: made
@@ -58,8 +59,7 @@ def ask(tmp_path: Path) -> "Ask":
 Ask = Callable[..., Recording]
 
 
-@pytest.mark.daily(2)
-@pytest.mark.parametrize("machine", MACHINES)
+@tiered("machine", MACHINES, 2)
 def test_a_replayed_recording_gives_the_same_graph(ask: Ask, machine: str) -> None:
     recording = ask(MACHINES[machine])
     (again,) = loads(dumps([recording]), "file")

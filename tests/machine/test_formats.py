@@ -15,6 +15,7 @@ from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import _build, nccl_xml, topology_json
 from collbench.machine.topology.model import Link, Node, Topology
+from tests.support.tiers import tiered
 from tests.support.topologies import OWN, REAL, needs_real, real_files
 
 SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
@@ -163,8 +164,7 @@ def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
         formats.read(file)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("text", "what"),
     [
         ("<a>" * 1000, "nest more than 200 deep"),
@@ -174,6 +174,7 @@ def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
         ("<!--" + "x" * (2 << 20) + "--><a/>", "a tag or a comment of more than 1 MiB"),
         (f"<a b='{'x' * (2 << 20)}'/>", "a tag or a comment of more"),
     ],
+    1,
 )
 def test_xml_is_bounded(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):

@@ -22,6 +22,7 @@ from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 from tests.support.machines import two_hosts
+from tests.support.tiers import tiered
 
 WIRED = tuple(
     name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
@@ -59,8 +60,7 @@ def wires_of(topology: Topology) -> Counter[tuple[int, int]]:
     return found
 
 
-@pytest.mark.daily(7)
-@pytest.mark.parametrize("name", WIRED)
+@tiered("name", WIRED, 7)
 def test_orders_are_permutations_and_always_the_same(name: str) -> None:
     topology = machine_topology(name)
     ranks = list(range(len(topology.gpus)))

@@ -25,6 +25,7 @@ from collbench.machine.views.labels import alike, labels
 from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
 from tests.support.machines import CUBE_MESH, dgx1v, laptop, two_hosts, unknown_rates
+from tests.support.tiers import tiered
 from tests.support.topologies import OWN, real_files
 
 
@@ -91,9 +92,8 @@ def replace_nodes(topology: Topology, *kinds: str) -> Topology:
     return without(topology, lambda node: node.kind in kinds)
 
 
-@pytest.mark.daily(7)
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("columns", [80, 100, 200])
+@tiered("columns", [80, 100, 200], 1)
 def test_the_matrix_fits_and_says_the_same_at_every_width(
     make: Callable[[], Topology], columns: int
 ) -> None:
@@ -345,8 +345,7 @@ def test_links_of_a_model_tell_their_sources_once() -> None:
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@tiered("make", ALL, 3, ids=lambda make: make.__name__)
 def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
     wide = max(map(len, tables.links(make(), columns=1000)))
     for columns in (80, 100, wide):
@@ -416,8 +415,7 @@ DRAWABLE = [
 ]
 
 
-@pytest.mark.daily(28)
-@pytest.mark.parametrize("make", DRAWABLE)
+@tiered("make", DRAWABLE, 28)
 def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
     make: Callable[[], Topology],
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.commands import result_of
 from tests.support.runs import Run
-from tests.support.tiers import tiered
 from tests.support.two_hosts import two_hosts
 
 HUNT = [sys.executable, "-m", "collbench", "hunt", "--json", "-", "--size"]
@@ -22,20 +21,17 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
     return max((effect["factor"] for effect in effects), default=1.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("ranks", "is_sending", "more"),
-    tiered(
-        [
-            ((1, 1, 1, 1), True, ("--alone",)),
-            ((1, 1, 1, 1), False, ("--alone",)),
-            ((1, 1, 1, 1), True, ()),
-            ((1, 1, 1, 1), False, ("--together",)),
-            ((2, 2, 2, 2), True, ("--alone", "--rails")),
-            ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
-            ((1, 1, 1), True, ("--alone", "--budget", "2")),
-        ],
-        [],
-    ),
+    [
+        ((1, 1, 1, 1), True, ("--alone",)),
+        ((1, 1, 1, 1), False, ()),
+        ((1, 1, 1, 1), False, ("--together",)),
+        ((2, 2, 2, 2), True, ("--alone", "--rails")),
+        ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
+        ((1, 1, 1), True, ("--alone", "--budget", "2")),
+    ],
 )
 def test_a_slow_link_names_its_host_and_direction(
     tmp_path: Path, ranks: tuple[int, ...], is_sending: bool, more: tuple[str, ...]

@@ -24,7 +24,6 @@ from tests.support.runs import (
     needs_mpi,
     under_mpirun,
 )
-from tests.support.tiers import ranks_in_turns, tiered
 
 pytestmark = needs_mpi
 HUNT = [sys.executable, "-m", "collbench", "hunt", "--backend", "cpu"]
@@ -104,7 +103,8 @@ def _words(value: object) -> str:
     return str(getattr(value, "__name__", value)).strip("_")
 
 
-@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=_words)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("started", [_local, _by_launcher], ids=_words)
 def test_wrong_bytes_have_no_rate(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:
@@ -117,9 +117,8 @@ def test_wrong_bytes_have_no_rate(
         assert {one.a for one in samples if one.gbs is not None} == {0, 2}
 
 
-@pytest.mark.parametrize(
-    ("rank", "started"), ranks_in_turns((_local, _by_launcher), (0, 2)), ids=_words
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("rank", "started"), [(0, _local), (2, _by_launcher)], ids=_words)
 def test_a_killed_rank_is_named(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
 ) -> None:
@@ -131,9 +130,8 @@ def test_a_killed_rank_is_named(
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize(
-    ("rank", "started"), ranks_in_turns((_local, _by_launcher), (0, 2)), ids=_words
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("rank", "started"), [(0, _local), (2, _by_launcher)], ids=_words)
 def test_a_stopped_rank_is_named_within_a_deadline(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
 ) -> None:
@@ -147,7 +145,8 @@ def test_a_stopped_rank_is_named_within_a_deadline(
         ), run.stderr
 
 
-@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=_words)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("started", [_local, _by_launcher], ids=_words)
 def test_ctrl_c_leaves_nothing_behind(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:

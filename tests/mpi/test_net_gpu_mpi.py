@@ -3,14 +3,12 @@ ones, results right and faults named.
 """
 
 import re
-import subprocess
 import sys
 
 import pytest
 
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM
-from tests.support.runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
-from tests.support.tiers import tiered
+from tests.support.runs import LIMIT_S, ROOT, needs_mpi, said_by, under_mpirun
 
 pytestmark = needs_mpi
 
@@ -18,15 +16,7 @@ pytestmark = needs_mpi
 def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     """The exit code, and what each rank said; a launcher may put two lines together."""
     command = under_mpirun(n, [sys.executable, "-m", "tests.support.net_rank", *arguments])
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = said_by(command, LIMIT_S, cwd=ROOT)
     print(done.stdout, done.stderr[-2000:])
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
@@ -34,20 +24,12 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("op", "algo", "proto", "n"),
-    tiered(
-        [
-            (op, algo, proto, n)
-            for op, algo in (
-                ("allreduce", "ring"),
-                ("allreduce", "oneshot"),
-                ("alltoall", "direct"),
-                ("broadcast", "chain"),
-            )
-            for proto in ("simple", "ll")
-            for n in (2, 3)
-        ],
-        [("broadcast", "chain", "ll", 2)],
-    ),
+    [
+        ("allreduce", "ring", "simple", 3),
+        ("allreduce", "oneshot", "ll", 2),
+        ("alltoall", "direct", "simple", 2),
+        ("broadcast", "chain", "ll", 3),
+    ],
 )
 def test_every_launch_is_right(op: str, algo: str, proto: str, n: int) -> None:
     """Two repeats: each set once, then four times 72 launches in two bursts each."""
@@ -59,15 +41,7 @@ def test_every_launch_is_right(op: str, algo: str, proto: str, n: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("op", "chunk_bytes", "threads", "n"),
-    tiered(
-        [
-            (op, *way, n)
-            for op in ("allreduce", "alltoall")
-            for way in ((TAKEN_FROM, 0), (RECEIVED_FROM, 2))
-            for n in (2, 3)
-        ],
-        [("allreduce", TAKEN_FROM, 0, 3)],
-    ),
+    [("allreduce", TAKEN_FROM, 0, 3), ("alltoall", RECEIVED_FROM, 2, 2)],
 )
 def test_large_messages_are_taken_or_received_by_threads(
     op: str, chunk_bytes: int, threads: int, n: int
@@ -108,7 +82,8 @@ def test_a_rank_that_is_late_is_named() -> None:
     assert any(f"rank {rank}: rank {rank} waited for rank 1 to begin" in said for rank in (0, 2))
 
 
-@pytest.mark.parametrize("proto", tiered([("simple",), ("ll",)], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_a_kernel_that_gives_up_ends_the_others(proto: str) -> None:
     """Its rank is told by the others' messages; who waited for whom is what real kernels report."""
     code, said = ranks(3, "allreduce", "ring", proto, "graph", "drop:0")

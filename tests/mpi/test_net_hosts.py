@@ -9,7 +9,6 @@ import pytest
 
 from collbench.core.collectives import OPS
 from tests.support.runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, sweep
-from tests.support.tiers import tiered
 from tests.support.two_hosts import CABLES, two_hosts
 
 
@@ -53,9 +52,10 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
             }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("ranks", "cables"),
-    tiered([((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)], []),
+    [((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)],
     ids=["net", "shm+net", "launcher's too"],
 )
 def test_a_cut_link_ends_all_and_is_named(

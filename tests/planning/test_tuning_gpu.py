@@ -8,7 +8,6 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
 from collbench.bench.points import plan_points
@@ -37,15 +36,14 @@ def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:
     return resolve(Case(**(base | knobs)), Limits(memory_bytes=memory)).plan
 
 
-def in_turn(values: Sequence[str]) -> list[ParameterSet]:
-    """Every pair with every value; daily with one of them, in turn."""
+def in_turn(name: str, values: Sequence[str], count: int) -> pytest.MarkDecorator:
+    """Every pair with every value; quick some pairs with one of them, in turn."""
     every = [(op, algo, value) for op, algo in PAIRS for value in values]
-    return tiered(
-        every, [(*pair, value) for pair, value in zip(PAIRS, cycle(values), strict=False)]
-    )
+    quick = [(*pair, value) for pair, value in zip(PAIRS, cycle(values), strict=False)]
+    return tiered(("op", "algo", name), every, quick[:count])
 
 
-@pytest.mark.parametrize(("op", "algo", "proto"), in_turn(["simple", "ll", "ll128"]))
+@in_turn("proto", ["simple", "ll", "ll128"], 12)
 def test_memory_is_what_the_layout_takes_and_within_its_limit(
     op: str, algo: str, proto: str
 ) -> None:
@@ -100,8 +98,7 @@ def test_the_largest_numbers_fit_their_fields() -> None:
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(("op", "algo", "transport"), in_turn(["p2p", "shm", "net"]))
+@in_turn("transport", ["p2p", "shm", "net"], 3)
 def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, transport: str) -> None:
     for ranks in (2, 4, 16):
         for size_bytes in (1 << 16, 1 << 22, 1 << 26, 1 << 30):

@@ -3,7 +3,7 @@ the reference.
 """
 
 from collections.abc import Callable
-from itertools import cycle, product
+from itertools import product
 
 import pytest
 
@@ -20,41 +20,24 @@ from tests.support.batteries import (
     plan_of,
     problem,
     roots,
-    some_roots,
     world_of,
 )
 from tests.support.tiers import tiered
 
-RANKS = [*range(2, 18), 32, 64]
+RANKS = (2, 3, 5, 8, 4, 6, 7, 9, 11, 13, 16, 17, 32, 64)
 LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 
 
-@pytest.mark.daily(35)
-@pytest.mark.parametrize(
-    ("op", "algo", "n"),
-    [
-        *((*pair, n) for pair in PAIRS for n in (2, 3, 5, 8)),
-        *((*pair, n) for pair, n in zip(PAIRS, cycle((6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 32)))),
-    ],
-)
+@tiered("n", RANKS, 4)
+@tiered(("op", "algo"), PAIRS, 9)
 def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
-    for number, root in enumerate(some_roots(op, n, algo)):
-        slots, channels = LAYOUTS[(n + number) % len(LAYOUTS)]
-        what = problem(op, n, root=root, count=3 * n + 1)
-        assert_right(plan_of(what, algo, slots=slots, channels=channels))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_proved_and_right_for_roots_and_layouts(op: OpName, algo: str, n: int) -> None:
-    """Every layout, of 64 ranks one; of several roots each with one in turn, all of eight ranks
-    and two of 64.
+    """Every layout, of 32 ranks and more one; of several roots each with one in turn, all of eight
+    ranks and two of 64.
     """
     every = list(roots(op, n))[:: max(1, n * n // 80)]
     for number, root in enumerate(every):
         turn = (n + number) % len(LAYOUTS)
-        is_each = len(every) == 1 and n < 64
+        is_each = len(every) == 1 and n < 32
         for slots, channels in LAYOUTS if is_each else LAYOUTS[turn : turn + 1]:
             what = problem(op, n, root=root, count=3 * n + 1)
             assert_right(plan_of(what, algo, slots=slots, channels=channels))
@@ -70,18 +53,9 @@ def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: in
             assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
 
 
-@pytest.mark.daily(24)
-@pytest.mark.parametrize("n", [2, 5])
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@tiered("n", [2, 5, 3, 4, 7, 8, 13], 2)
+@tiered(("op", "algo"), PAIRS, 12)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
-    for root in some_roots(op, n, algo)[-2:]:
-        assert_right_in_place_and_with_loans(op, algo, n, root)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_in_place_and_with_loans_for_every_root(op: OpName, algo: str, n: int) -> None:
     for root in roots(op, n):
         assert_right_in_place_and_with_loans(op, algo, n, root)
 
@@ -92,8 +66,7 @@ def test_oneshot_in_place_lends_nothing() -> None:
         plan_of(problem("allreduce", 4, in_place=True), "oneshot", direct=True)
 
 
-@pytest.mark.daily(5)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@tiered(("op", "algo"), PAIRS, 5)
 def test_slices(op: OpName, algo: str) -> None:
     for n in (2, 5, 8):
         schedule = registered(op, algo, world_of(algo, n, n - 1 if collective(op).is_rooted else 0))
@@ -102,8 +75,7 @@ def test_slices(op: OpName, algo: str) -> None:
         check(pull_zero_copy(schedule, in_place=False), slots=8, slices=2)
 
 
-@pytest.mark.daily(14)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@tiered(("op", "algo"), PAIRS, 14)
 def test_any_rank_order(op: OpName, algo: str) -> None:
     for order in ((2, 0, 1), (3, 1, 4, 0, 2), (5, 4, 3, 2, 1, 0)):
         n = len(order)
@@ -179,11 +151,7 @@ def test_no_track_of_duplex_both_sends_and_receives(op: OpName) -> None:
         assert all(not step.send for step in receives) and any(step.recv for step in receives)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("algo", "n"),
-    tiered(product(("ring", "twoshot"), (200, 500)), product(("ring", "twoshot"), (200,))),
-)
+@tiered(("algo", "n"), product(("ring", "twoshot"), (200, 500)), 1)
 def test_hundreds_of_ranks_need_one_program(algo: str, n: int) -> None:
     schedule = registered("allreduce", algo, World(n=n))
     assert schedule.is_symmetric

@@ -69,9 +69,8 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
             check(replace(pushed, ready={}), slots=8, in_place=in_place)
 
 
-@pytest.mark.daily(15)
-@pytest.mark.parametrize("n", tiered([(2,), (3,), (4,), (5,), (8,)], [(2,), (5,)]))
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@tiered("n", [2, 3, 4, 5, 8], [2, 5])
+@tiered(("op", "algo"), PAIRS, 8)
 def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
     for root in {0, roots(op, n)[-1]}:
         schedule = registered(op, algo, world_of(algo, n, root))
@@ -81,8 +80,7 @@ def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
             assert bool(found.ready) == (op not in DEPENDENT)
 
 
-@pytest.mark.daily(12)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@tiered(("op", "algo"), PAIRS, 12)
 def test_slices_and_loops(op: OpName, algo: str) -> None:
     pushed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
     check(pushed, slots=8, slices=3, loops=3, launches=3)
@@ -104,13 +102,10 @@ def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
     )
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "algo", "seeds"),
-    [
-        *((*pair, 8) for pair in PAIRS[::4]),
-        *(pytest.param(*pair, 24, marks=pytest.mark.exhaustive) for pair in PAIRS),
-    ],
+    [*((*pair, 8) for pair in PAIRS[:9:4]), *((*pair, 24) for pair in PAIRS)],
+    3,
 )
 def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str, seeds: int) -> None:
     for n in (2, 3, 5):

@@ -31,6 +31,7 @@ from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_co
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import push_zero_copy
 from tests.support.batteries import assert_right, placements, problem, random_inputs, roots
+from tests.support.commands import Capture
 from tests.support.tiers import tiered
 
 Hosts = tuple[int, ...]
@@ -72,20 +73,7 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
-@pytest.mark.daily(3)
-@pytest.mark.parametrize(
-    ("op", "hosts"),
-    tiered(
-        product(SERVED, EQUAL),
-        [
-            (op, hosts)
-            for number, hosts in enumerate(EQUAL)
-            for k, op in enumerate(SERVED)
-            if len(hosts) <= 6 or k == number % len(SERVED)
-        ],
-    ),
-    ids=str,
-)
+@tiered(("op", "hosts"), product(SERVED, EQUAL), 3, ids=str)
 def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
     n = len(hosts)
     for root in some_roots(op, n):
@@ -128,9 +116,8 @@ def test_between_hosts_goes_what_the_definition_demands_in_equal_parts(hosts: Ho
         assert (hosts[root] in entered) == (op != "broadcast")
 
 
-@pytest.mark.daily(18)
 @pytest.mark.parametrize("hosts", [*EQUAL, *UNEQUAL], ids=str)
-@pytest.mark.parametrize("op", SERVED)
+@tiered("op", SERVED, 1)
 def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None:
     for root in some_roots(op, len(hosts)):
         schedule = schedule_of(op, hosts, root, "ring")
@@ -144,8 +131,7 @@ def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None
 JOINED = list(product(["tree", "chain"], ["allreduce", "broadcast", "reduce"], [*EQUAL, *UNEQUAL]))
 
 
-@pytest.mark.daily(16)
-@pytest.mark.parametrize(("algo", "op", "hosts"), tiered(JOINED, JOINED[::2]), ids=str)
+@tiered(("algo", "op", "hosts"), JOINED, 16, ids=str)
 def test_trees_join_hosts_by_one_link_fewer_than_there_are(
     algo: str, hosts: Hosts, op: OpName
 ) -> None:
@@ -296,7 +282,7 @@ def test_the_group_tells_schedules_their_hosts() -> None:
     assert between_hosts(point.plan.schedule, (0, 0, 1, 1)) == 1
 
 
-def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_host_leaves_it_out_unless_it_is_named(capfd: Capture) -> None:
     everything = Sweep(sizes=(1024,), op=("allreduce",))
     assert {"hierarchical"} == {case.algo for case in cases(everything, {})} - {
         case.algo for case in cases(everything, {}, has_hosts=False)
@@ -307,9 +293,7 @@ def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.exhaustive
-def test_on_two_described_hosts_it_uses_every_network_card(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_on_two_described_hosts_it_uses_every_network_card(capfd: Capture, tmp_path: Path) -> None:
     machine = tmp_path / "two.toml"
     told = (Path(__file__).parent.parents[1] / "profiles/machines/hgx-h100.toml").read_text()
     machine.write_text(told.replace("[topology]\n", "[topology]\nhosts = 2\n", 1))
@@ -334,7 +318,7 @@ def test_hosts_on_one_nvlink_switch_are_one() -> None:
     assert where.limits(case, Limits()).hosts == ()
 
 
-def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:
+def test_algos_tells_what_leaves_a_host(capfd: Capture) -> None:
     assert run(["algos", "--op", "allreduce", "--ranks", "8", "--hosts", "2"]) == 0
     rows = {line.split()[1]: line.split() for line in capfd.readouterr().out.splitlines()}
     assert (

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ import pytest
 from collbench.cli import run
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
+Capture = pytest.CaptureFixture[str]
+Invoke = Callable[..., tuple[int, str, str]]  # the fixture of that name, see tests/conftest.py
 ONE_REPEAT = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring", "--repeats", "1")
 
 
-def invoke(capfd: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
+    """The exit code of a command, and what it says."""
     code = run(list(args))
     out, err = capfd.readouterr()
     return code, out, err

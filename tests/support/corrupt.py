@@ -39,6 +39,7 @@ from collbench.launch import mpi as mpi_group
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
 from tests.support.plants import PLANTS, plant
+from tests.support.short_check import shorten
 
 _launch = interpreter.Runner.launch
 _timed_by_cpu, _timed_by_mpi, _timed_by_gpu = CpuRank.timed, MpiRank.timed, timing.timed
@@ -172,6 +173,7 @@ def plant_stop(
 
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
+    shorten()
     if defect in ("load", "timed"):
         plant_stop(CpuRank, defect, 3)
     elif defect == "start":

@@ -17,6 +17,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         )
     )
     return {**kept, **OPEN_MPI_VARIABLES, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
+
+
+def said_by(
+    command: Sequence[str | Path], limit_s: float = 120.0, **more: Any
+) -> "subprocess.CompletedProcess[str]":
+    """A process that has ended, with what it said and its exit code. more: as of subprocess.run."""
+    of: dict[str, Any] = {"env": environment(), "capture_output": True, "text": True, **more}
+    return subprocess.run(command, check=False, timeout=limit_s, **of)
 
 
 class Run:

@@ -1,5 +1,4 @@
-"""Tiers from one list of cases: some run with every `pytest`, others with `pytest -m exhaustive`,
-and draws beyond those that a statement needs with `--every-case` as well.
+"""Tiers from one list of cases: some run with every `pytest`, others with `pytest -m exhaustive`.
 
 Most mistakes need two values together, seldom three. A pairwise selection of a product keeps every
 pair of values and shrinks it to little more than the product of its two longest factors.
@@ -17,32 +16,21 @@ Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 def tiered(
-    cases: Iterable[tuple[Any, ...]],
-    daily: Iterable[tuple[Any, ...]],
-    more: Iterable[tuple[Any, ...]] = (),
-) -> list[ParameterSet]:
-    """The parameters of a test, of which all but the daily ones have the marker exhaustive; more:
-    those that only --every-case runs.
+    names: str | Sequence[str], cases: Iterable[Any], quick: int | Iterable[Any], ids: Any = None
+) -> pytest.MarkDecorator:
+    """As pytest.mark.parametrize. The first cases stay in the quick tier, or those that `quick`
+    lists; all others have the marker exhaustive.
 
-    Any: parameters may have any type, as those of pytest.mark.parametrize.
+    Any: parameters and their names may have any type, as those of pytest.mark.parametrize.
     """
-    chosen = list(daily)
-    return [
-        *(
-            pytest.param(*case, marks=() if case in chosen else pytest.mark.exhaustive)
-            for case in cases
-        ),
-        *(pytest.param(*case, marks=(pytest.mark.exhaustive, pytest.mark.more)) for case in more),
-    ]
-
-
-def ranks_in_turns(ways: Sequence[Any], ranks: tuple[int, int] = (0, 1)) -> list[ParameterSet]:
-    """A rank and a way to run: one of two ranks in turn for each way, and with --every-case the
-    other one as well; all exhaustive.
-    """
-    turns = [(ranks[number % 2], ranks[1 - number % 2], way) for number, way in enumerate(ways)]
-    return tiered(
-        [(rank, way) for rank, _, way in turns], [], [(other, way) for _, other, way in turns]
+    every = list(cases)
+    chosen = every[:quick] if isinstance(quick, int) else list(quick)
+    rows = [ParameterSet.extract_from(case, force_tuple=isinstance(names, str)) for case in every]
+    marks = [() if case in chosen else (pytest.mark.exhaustive,) for case in every]
+    return pytest.mark.parametrize(
+        names,
+        [row._replace(marks=(*row.marks, *more)) for row, more in zip(rows, marks, strict=True)],
+        ids=ids,
     )
 
 

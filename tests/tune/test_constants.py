@@ -22,6 +22,7 @@ from collbench.tune import constants
 from collbench.tune.calibrate import names_of, values_of, with_values
 from collbench.tune.constants import CHECKED, POINTS, Calibration, found, lines
 from collbench.tune.drawn import drawn_cases
+from tests.support.commands import Capture
 
 
 @cache
@@ -115,11 +116,7 @@ def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_better", [True, False])
 def test_a_machine_learns_its_constants(
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_better: bool,
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
 ) -> None:
     """Which are kept where they are better than those before."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

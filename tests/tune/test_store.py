@@ -29,6 +29,7 @@ from collbench.tune.store import (
     stored,
 )  # fmt: skip
 from tests.support.machines import two_hosts
+from tests.support.tiers import tiered
 
 GPU = Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink")
 LIMITS = {
@@ -150,9 +151,8 @@ def test_a_broken_state_is_said_with_its_field_and_set_aside() -> None:
     assert (stored(GPU).points, all_stored()) == ((), ([], []))
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(("name", "op", "size"), [("cuda", "allreduce", 1 << 20),
-                                                  ("cpu", "broadcast", 1 << 16)])  # fmt: skip
+@tiered(("name", "op", "size"), [("cuda", "allreduce", 1 << 20),
+                                                  ("cpu", "broadcast", 1 << 16)], 1)  # fmt: skip
 def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size: int) -> None:
     backend = FAMILY.load(name)
     assert not backend.is_peer
@@ -164,7 +164,7 @@ def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size:
     knobs = {knob for one in near for knob in one.values}
     assert {"chunk", "slots", "channels"} <= knobs
     assert len({one.point.case.algo for one in ways}) > 3
-    for one in [*ways[::8], *near[::3]]:
+    for one in [*ways[::16], *near[::6]]:
         written = point(size, one.values, op=op, carrier=one.point.case.transport)
         store_of(MACHINES[name], written).save(None)
         fresh()

@@ -18,7 +18,7 @@ from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
-from collbench.compare.tables.summary import counts
+from collbench.compare.tables.summary import counts, measured_text
 from collbench.core.text import texts_of
 from collbench.core.web.html import element, section
 from collbench.core.web.parts import document, part, style
@@ -59,7 +59,7 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
         section("origin", "Where the numbers come from", *parts),
     ]
     rival = summary.peers[0] if summary.peers else ""
-    data, caption = page_data(files, rival, opened), tables.caption(loaded)
+    data, caption = page_data(files, rival, opened), measured_text(loaded.records)
     return _filled(_title(loaded), lead, caption, before, after, data)
 
 

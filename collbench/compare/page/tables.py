@@ -4,7 +4,6 @@ where the numbers come from. They need no JavaScript.
 
 from pathlib import Path
 
-from collbench.compare.baselines import nvls_of
 from collbench.compare.best import Summary
 from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
@@ -103,7 +102,7 @@ def best_of_sizes(summary: Summary) -> str:
         element("p", " ".join([BEST_OF, *legend(summary, summary.every_best)]), class_="hint"),
         cut_hint(len(shown), len(every), "rows"),
         table(
-            ["what", *[one.head.strip().replace("busbw", "busbw GB/s") for one in columns]],
+            ["what", *[" ".join(one.head.split()) for one in columns]],
             rows,
             kinds=["tight", *["num" if one.is_number else "name" for one in columns]],
             ops=[workload.op for workload, _ in shown],
@@ -144,18 +143,6 @@ def odd(summary: Summary) -> str:
     return section(
         "odd", "Rows that look wrong", element("p", f"{kinds_text(strange)}{more}."), grid
     )
-
-
-def caption(loaded: ResultFile) -> str:
-    """When and on what the curves were measured, and NCCL's version with the state of NVLS."""
-    frame = loaded.frame
-    days = sorted({text[:10] for text in texts_of(frame["timestamp"])})
-    parts = [" to ".join(dict.fromkeys((*days[:1], *days[-1:]))), *texts_of(frame["device"])]
-    if nccl := versions_of(frame).get("nccl"):
-        texts = texts_of(frame["versions"][frame["backend"] == "nccl"])
-        states = ", ".join(sorted(set(map(nvls_of, texts))))
-        parts.append(f"NCCL {', '.join(sorted(nccl))}" + f" with NVLS {states}" * bool(states))
-    return "; ".join(filter(None, parts))
 
 
 def origin(loaded: ResultFile, summary: Summary) -> str:

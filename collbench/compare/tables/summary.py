@@ -5,6 +5,7 @@ One row a workload and size, at 80 columns; wider terminals get intervals. Times
 """
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,14 +37,16 @@ from collbench.core.rows import (
     gpu_pairs,
     is_noise,
     label,
-    median_of,
     own_form,
     pair_of,
+    row_rate_text,
+    row_time_text,
+    shown_us,
     times_of,
     titles,
 )
 from collbench.core.text import GAP, counted, paragraphs, share_text, table, titled, wrapped
-from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.core.units import format_rate, format_size
 from collbench.core.verdict import Interval, Verdict, bounds
 
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
@@ -56,6 +59,8 @@ _WORDS: dict[Verdict, str] = {
 }
 _UNCLEAR = "~"  # before a number, or in its place: the repeats do not separate it from 1
 _TITLE_WIDTH = 16
+_NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
+_NCCL = re.compile(r"(?:\A|; )nccl (\d[\w.+-]*)")  # its release, in the versions of a row
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
@@ -108,9 +113,35 @@ def counts(rows: Sequence[Record]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = devices_of(rows)
     number, statuses = counted(len(rows), "row"), ", ".join(known) or "none"
-    return f"{number}: {statuses}" + (f"; {devices}" if devices else "")
+    return "; ".join(filter(None, (f"{number}: {statuses}", measured_text(rows))))
+
+
+def measured_text(rows: Sequence[Record]) -> str:
+    """On what and when rows were measured, and of NCCL the releases, the state of NVLS, and the
+    buffers where they are those that it is slowest with.
+    """
+    days = sorted({row.timestamp[:10] for row in rows} - {""})
+    parts = [devices_of(rows), " to ".join(dict.fromkeys((*days[:1], *days[-1:])))]
+    of_nccl = {(row.versions, row.buffers) for row in rows if row.backend.startswith("nccl")}
+    versions = {text for text, _ in of_nccl}
+    if releases := sorted({found for text in versions for found in _NCCL.findall(text)}):
+        states = ", ".join(sorted(set(map(nvls_of, versions))))
+        is_plain = {buffers for _, buffers in of_nccl} == {"plain"}
+        buffers = " on plain buffers" * is_plain
+        parts.append(f"NCCL {', '.join(releases)}{buffers} with NVLS {states}")
+    return "; ".join(filter(None, parts))
+
+
+def nvls_of(versions: str) -> str:
+    """Whether NCCL might reduce in the switches of NVLink."""
+    enabled = dict(_NCCL_VARIABLE.findall(versions)).get("NCCL_NVLS_ENABLE", "").rstrip(";")
+    if enabled:
+        return "off" if enabled == "0" else "allowed"
+    if "NVLS allowed" in versions:
+        return "allowed"
+    # a sweep of ours lists all NCCL_* variables that were set
+    return "NCCL's choice" if versions.startswith("collbench ") else "not known"
 
 
 def devices_of(rows: Sequence[Record]) -> str:
@@ -144,8 +175,8 @@ def facts(summary: Summary, workload: Workload) -> dict[str, str]:
     """
     sizes = summary.best[workload]
     known = [best for best in sizes.values() if not is_noise(best.row)] or [*sizes.values()]
-    peak = max(known, key=lambda best: (best.busbw_gbs or 0.0) * best.time_us / _shown_us(best.row))
-    least = min(known, key=lambda best: _shown_us(best.row))
+    peak = max(known, key=lambda best: (best.busbw_gbs or 0.0) * best.time_us / shown_us(best.row))
+    least = min(known, key=lambda best: shown_us(best.row))
     parts: dict[str, str] = {}
     if peak.busbw_gbs is not None:
         percent = ""
@@ -370,7 +401,7 @@ def best_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
         SIZE,
         BestColumn("best", label_of, is_number=False),
         BestColumn(" time us", time_text, lambda best: best.time_us),
-        BestColumn("  busbw", busbw_text, lambda best: _known(best.busbw_gbs)),
+        BestColumn("busbw\nGB/s", busbw_text, lambda best: _known(best.busbw_gbs)),
     ]
     optional = (
         BestColumn(
@@ -393,15 +424,6 @@ def rival_text(best: Best, peer: str) -> str:
     return own_form(best.rivals[peer]) if peer in best.rivals else "-"
 
 
-def row_time_text(row: Record) -> str:
-    """The time of a row; of noise the fastest repeat, than which it is less."""
-    return "<" * is_noise(row) + format_time_us(_shown_us(row))
-
-
-def _shown_us(row: Record) -> float:
-    return min(times_of(row)) if is_noise(row) else median_of(row)
-
-
 def time_text(best: Best) -> str:
     """The time of the best row."""
     return row_time_text(best.row)
@@ -413,12 +435,8 @@ def rival_time_text(best: Best, peer: str) -> str:
 
 
 def busbw_text(best: Best) -> str:
-    """The bus bandwidth, in GB/s; of noise by the fastest repeat, than which it is more."""
-    if best.busbw_gbs is None:
-        return "-"
-    if is_noise(best.row):
-        return f">{format_rate(best.busbw_gbs * best.time_us / _shown_us(best.row))}"
-    return format_rate(best.busbw_gbs)
+    """The bus bandwidth of the best row."""
+    return row_rate_text(best.row)
 
 
 def percent_text(percent: float | None) -> str:
@@ -472,10 +490,10 @@ def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
             format_size(row.size_bytes),
             label(row, summary.knobs, has_backend=has_backend),
             row_time_text(row),
-            format_rate(row.busbw_gbs) if row.busbw_gbs is not None else "-",
+            row_rate_text(row),
             row.notes,
         )
-        for row in sorted(rows, key=lambda row: (row.size_bytes, median_of(row)))
+        for row in sorted(rows, key=lambda row: (row.size_bytes, shown_us(row)))
     ]
-    heads = ("  size", "configuration", " time us", "  busbw", "notes")
+    heads = ("  size", "configuration", " time us", "busbw\nGB/s", "notes")
     return ["", "all rows", *table(heads, cells, (0, 2, 3), columns)]

@@ -1,6 +1,8 @@
 #!/bin/bash
 # Drains this node of Slurm if `collbench check` fails on it, and only then: not where the check
-# could not judge (exit code 5) or look, where it hung, and not for a mistake of its own.
+# could not judge (exit code 5) or look, where it hung, and not for a mistake of its own, which it
+# writes to the log of slurmd. It saves nothing: a node is held against what `collbench check --save
+# --nodes FOLDER` has kept of it, and against the shipped results of its GPUs.
 #
 # A check takes up to a minute, on a node that nobody else uses. In slurm.conf, as a prolog and an
 # epilog, which then also keep the job off the node:
@@ -24,6 +26,7 @@ node=${SLURMD_NODENAME:-$(hostname -s)}
 report=$(timeout -k 10 120 "$collbench" check --nodes "$nodes" 2>&1)
 code=$?
 verdict=$(grep '^FAIL: ' <<< "$report" | tail -1)
+case $code in 0 | 1 | 5) ;; *) tail -n 3 <<< "$report" >&2 ;; esac
 if [ "$code" -ne 1 ] || [ -z "$verdict" ]; then
     exit 0
 fi

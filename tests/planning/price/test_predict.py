@@ -43,14 +43,7 @@ WIRED = [
 ]
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
-    ("name",),
-    tiered(
-        [(name,) for name in WIRED],
-        [(name,) for name in ("dgx-1", "mi300x-8", "hgx-h100", "pcie-4-ib2")],
-    ),
-)
+@tiered(("name",), [(name,) for name in WIRED], 1)
 def test_a_sweep_of_the_model_and_a_prediction_say_the_same(name: str) -> None:
     """Also where the links have ring orders of their own."""
     topology, size = machine_topology(name), 224 << 20
@@ -98,18 +91,10 @@ def far_and_played(
     return found
 
 
-@pytest.mark.daily(1)
-@pytest.mark.parametrize(
+@tiered(
     ("op", "algo"),
-    tiered(
-        [(op, algo) for op in OPS for algo in algorithms_of(op)],
-        [
-            ("allreduce", "ring"),
-            ("allgather", "duplex"),
-            ("broadcast", "chain"),
-            ("reduce", "tree"),
-        ],
-    ),
+    [(op, algo) for op in OPS for algo in algorithms_of(op)],
+    [("broadcast", "chain")],
 )
 def test_closed_forms_meet_what_is_played(op: OpName, algo: str) -> None:
     """On eight domains, of which none is in the form that grows with every host."""

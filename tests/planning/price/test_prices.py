@@ -125,12 +125,10 @@ def in_loops(machine: Topology, algo: str, proto: str) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
+@tiered(
     ("name", "proto"),
-    tiered(
-        [(name, proto) for name in MACHINES for proto in ("simple", "ll")],
-        [("hgx-h100", "ll"), ("pcie-4", "simple")],
-    ),
+    [(name, proto) for name in MACHINES for proto in ("simple", "ll")],
+    [("hgx-h100", "ll"), ("pcie-4", "simple")],
 )
 def test_prices_rise_with_the_size(name: str, proto: str) -> None:
     """The protocols of a machine take its algorithms in turns."""
@@ -264,14 +262,7 @@ def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
     assert price(far, machine, gpu_costs()) > price(near, machine, gpu_costs())
 
 
-@pytest.mark.daily(12)
-@pytest.mark.parametrize(
-    ("op", "algo", "n"),
-    tiered(
-        [(*pair, n) for pair, n in product(ON_ONE_HOST, (2, 3, 4, 8))],
-        [(*pair, 3) for pair in ON_ONE_HOST],
-    ),
-)
+@tiered(("op", "algo", "n"), [(*pair, n) for pair, n in product(ON_ONE_HOST, (2, 3, 4, 8))], 12)
 def test_every_schedule_has_a_price(op: OpName, algo: str, n: int) -> None:
     on = cpu_costs()
     small, large = (
