@@ -1,6 +1,5 @@
 """`collbench runs`: the sweeps that were saved."""
 
-import math
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -98,20 +97,16 @@ def command(context: click.Context, /, **_: object) -> None:
 
 
 def _list_nodes(folder: Path | None, options: Options) -> None:
-    from collbench.doctor.saved_checks import read_nodes, without_checks
+    from collbench.doctor.saved_checks import read_nodes, refuse_missing, without_checks
     from collbench.doctor.tables.nodes import node_lines, states_of
 
-    if folder is not None and not folder.is_dir():
-        raise UnavailableError(f"--nodes: {folder} is no folder", "give that of check --nodes")
+    refuse_missing(folder)
     nodes = read_nodes(folder)
     states = states_of(nodes)
     if broken := without_checks(folder, nodes):
         remark(f"No check can be read in {some_of(broken)}.")
     if options["json"] is not None:
-        data = [
-            one._asdict() | {"drift": None if math.isnan(one.drift) else one.drift}
-            for one in states
-        ]
+        data = [one._asdict() for one in states]
         write_document(result_json(data), options["json"], "--json")
     if options["json"] == "-":
         return

@@ -82,7 +82,7 @@ def reference(
         )
         theirs = rate_curves(loaded.records, left_out)
         common = sum(_has_point(curve, _same(key, theirs), theirs) for key, curve in ours.items())
-        order = (not is_alike, -common, not here & wanted, apart, "published" in label, label)
+        order = (not is_alike, -common, not here & wanted, apart, is_published(label), label)
         near.append((order, loaded))
     if not near:
         kinds = ", ".join(sorted(map(str, wanted))) or "a known GPU"
@@ -93,6 +93,11 @@ def reference(
             else f"give one by name, or a file of your own; {known}",
         )
     return min(near, key=lambda entry: entry[0])[1]
+
+
+def is_published(name: str) -> bool:
+    """Whether a shipped reference is what others published, by its name."""
+    return name.endswith(_PUBLISHED)
 
 
 class PublishedFloor(NamedTuple):
@@ -122,7 +127,7 @@ def _published() -> tuple[tuple[str, list[Record]], ...]:
     """The rows of each published machine, which their versions name, and the name of its file."""
     sources: dict[tuple[str, str], list[Record]] = {}
     for name, file in catalog.results().items():
-        for row in _named(name, file).records if name.endswith(_PUBLISHED) else ():
+        for row in _named(name, file).records if is_published(name) else ():
             sources.setdefault((name, row.versions), []).append(row)
     return tuple((name, rows) for (name, _), rows in sources.items())
 

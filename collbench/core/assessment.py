@@ -44,7 +44,8 @@ _HELP = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssessedLine:
     """One thing that was judged. kind: its part of the suite. text: what was found. host: whose it
-    is, "" if of none alone. value, expected: numbers in `unit`, "us" or "GB/s".
+    is, "" if of none alone. value, expected: numbers in `unit`, "us" or "GB/s". is_needed: where it
+    is unknown, the suite of JUnit has an error.
     """
 
     name: str
@@ -55,6 +56,13 @@ class AssessedLine:
     unit: str = ""
     value: float | None = None
     expected: float | None = None
+    is_needed: bool = True
+
+    @property
+    def element(self) -> str:
+        """The element of its case in JUnit, "" if it passes."""
+        is_skipped = self.grade == "unknown" and not self.is_needed
+        return "skipped" if is_skipped else _ELEMENTS.get(self.grade, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +134,17 @@ def as_junit(assessment: Assessment) -> str:
         name=printable(f"collbench {assessment.command}: {assessment.subject}"),
         hostname=assessment.host,
         tests=str(len(lines)),
-        failures=str(sum(one.grade == "bad" for one in lines)),
-        errors=str(sum(one.grade == "unknown" for one in lines)),
-        skipped=str(sum(one.grade == "skipped" for one in lines)),
+        failures=str(sum(one.element == "failure" for one in lines)),
+        errors=str(sum(one.element == "error" for one in lines)),
+        skipped=str(sum(one.element == "skipped" for one in lines)),
         time=f"{assessment.seconds:.3f}",
     )
     for one in lines:
         kind = ".".join(filter(None, ("collbench", assessment.command, one.kind)))
         name, text = printable(one.name), printable(one.text)
         case = ET.SubElement(suite, "testcase", classname=kind, name=name)
-        if one.grade in _ELEMENTS:
-            ET.SubElement(case, _ELEMENTS[one.grade], message=text)
+        if one.element:
+            ET.SubElement(case, one.element, message=text)
         elif text:
             ET.SubElement(case, "system-out").text = text
     ET.indent(suite)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from collbench.core.errors import CollbenchError
+from collbench.core.text import counted
 from collbench.core.units import parse_size
 
 _PROCESSES = resource.RLIMIT_NPROC
@@ -65,7 +66,7 @@ def cpu_name() -> str:
                 break
     except OSError:
         pass
-    return f"{name} ({usable_cores()} cores)"
+    return f"{name} ({counted(usable_cores(), 'core')})"
 
 
 def has_nvidia_gpus() -> bool:

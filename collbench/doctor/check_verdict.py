@@ -2,8 +2,9 @@
 
 A number is held against everything that is known: its share of each expectation is graded, and the
 worst grade counts. Repeats that disagree do not fail a machine: only a number whose fastest repeat
-is too slow fails; one whose median alone is too slow, or that is noise, is a warning. What nothing
-is known of is UNKNOWN, and so is a whole that most lines say nothing of.
+is too slow fails; one whose median alone is too slow is a warning. Noise that does not pass is
+UNKNOWN, as it says nothing, and so is what nothing is known of, and a whole of which most lines
+are.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from typing import Literal
 
 from collbench.core.limits import BEHIND_SHARE, FAIL_SHARE, LEAST_JUDGED
 
-# UNKNOWN: nothing to judge by. SKIP: of a line, what the machine cannot do.
+# UNKNOWN: nothing to judge by, or noise. SKIP: of a line, what the machine cannot do.
 Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "UNKNOWN"]
 CheckUnit = Literal["", "us", "GB/s"]
+NO_REFERENCE = "no reference yet"
 SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "UNKNOWN", "PASS")
 
 
@@ -49,7 +51,7 @@ class CheckLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A number. fastest: of its repeats. is_noisy: they disagree, or other processes had the
-    machine: too slow is a warning then.
+    machine.
     """
 
     name: str
@@ -72,11 +74,11 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> CheckLine:
     value, unit = number.value, number.unit
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
-        detail = "~ " * number.is_noisy + "no reference yet"
+        detail = "~ " * number.is_noisy + NO_REFERENCE
         return CheckLine(name=number.name, verdict="UNKNOWN", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
-    if verdict == "FAIL" and number.is_noisy:
-        verdict = "WARN"
+    if verdict != "PASS" and number.is_noisy:
+        verdict = "UNKNOWN"
     return CheckLine(
         name=number.name,
         verdict=verdict,

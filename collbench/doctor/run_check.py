@@ -1,6 +1,8 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
+import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,10 +16,11 @@ from collbench.bench.rank0 import drive_on_rank0
 from collbench.bench.ranks import Asked, asked
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import published_floor, reference
+from collbench.compare.baselines import is_published, published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.core.assessment import (
     check_assessment_files,
+    hostlist,
     talk_beside,
     this_host,
     write_assessment,
@@ -42,6 +45,7 @@ from collbench.core.screen import is_terminal, remark, say, width
 from collbench.core.text import UNBOUNDED, counted, wrapped
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.doctor.check_verdict import (
+    NO_REFERENCE,
     CheckLine,
     CheckUnit,
     Expectation,
@@ -50,7 +54,15 @@ from collbench.doctor.check_verdict import (
     judge,
     whole,
 )
-from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
+from collbench.doctor.saved_checks import (
+    SavedCheck,
+    checks_of,
+    forget,
+    keep,
+    reference_values,
+    refuse_missing,
+    refuse_unkept,
+)
 from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
@@ -66,6 +78,7 @@ CHECK_SIZES: dict[str, tuple[str, ...]] = {
     "cpu": ("1K", "64K", "4M"),
 }
 _REPEATS = 5  # the fastest of which must be too slow to fail
+_CORE = "CPU core"
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 
@@ -131,15 +144,24 @@ def run_check(options: Options, end_s: float) -> int:
     check_assessment_files(options, "json")
     if options.get("save"):
         refuse_unkept(options.get("nodes"))
+    else:
+        refuse_missing(options.get("nodes"))
     refuse_sharing(options)
     settings = replace(settings_of(options), repeats=_REPEATS)
     who = asked(options, "checked", settings)
     return drive_on_rank0(who.group, lambda: _drive(who, options, end_s))
 
 
+def node_name(hosts: Sequence[str]) -> str:
+    """Under which name a check of ranks on these hosts is kept: of several that of `bad:`."""
+    return hostlist(hosts) if len(set(hosts)) > 1 else this_host()
+
+
 def machine_kind(device: str, who: Asked) -> str:
     """Of which kind a machine is whose references are saved."""
-    return f"{device}; {who.ranks} ranks; {who.backend}; {who.group.kind}"
+    hosts = len(set(who.group.hosts))
+    kind = f"{device}; {who.ranks} ranks; {who.backend}; {who.group.kind}"
+    return f"{kind}; {hosts} hosts" if hosts > 1 else kind
 
 
 def _drive(who: Asked, options: Options, end_s: float) -> int:
@@ -149,19 +171,23 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     out = talk_beside(options, "json")
     topology = who.topology
     device = device_of(topology, backend)
-    host, kind = this_host(), machine_kind(device, who)
+    host, kind = node_name(group.hosts), machine_kind(device, who)
     busy = BusyRemark()
     check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     if above := heading(_columns(out)):
         say(above, file=out)
-    check.add(machine_line(topology, backend, ranks))
-    devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
+    devices = {} if launcher() else _devices(topology, backend)  # else the launcher chooses
+    is_chosen = _is_chosen(options)
+    past = checks_of(host, options.get("nodes"))
+    joined = machine_line(topology, backend, ranks, group.hosts)
+    check.add(beside_past(joined, devices, past, is_chosen=is_chosen))
+    numbers = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local" and not is_peer(backend):  # a rank of a launcher has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
-        for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
-            _judge_pair(check, pair, devices, topology, backend)
+        for pair in measure(group, backend, numbers, settings, ("stores",), end_s=pairs_s):
+            _judge_pair(check, pair, numbers, topology, backend)
     judge_collectives(check, who, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
@@ -178,27 +204,28 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])
-    is_save = bool(options.get("save"))
-    is_saved = is_save and _save(check, host, kind, started, verdict, options.get("nodes"))
+    if options.get("save"):
+        devices = {} if is_chosen and _CORE not in devices else devices
+        _save(check, SavedCheck(host, kind, started, verdict, {}, devices), options.get("nodes"))
+    elif verdict == "UNKNOWN":
+        _say_what_is_missing(check)
+    hosts = [host] if len(set(group.hosts)) == 1 else sorted(set(group.hosts))
     if options.get("json"):
-        document = as_json(check.findings, device, started, seconds)
+        document = as_json(check.findings, device, hosts, started, seconds)
         write_document(document, options["json"], "--json")
-    only = host if len(set(group.hosts)) == 1 else ""
+    only = host if len(hosts) == 1 else ""
     write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
-    if verdict == "UNKNOWN" and not is_saved:
-        if not is_save:
-            _say_what_is_missing(check)
-        return UNJUDGED_CODE
-    return int(verdict == "FAIL")
+    return {"FAIL": 1, "UNKNOWN": UNJUDGED_CODE}.get(verdict, 0)
 
 
 def _say_what_is_missing(check: Check) -> None:
     """The next step where most lines were not judged."""
     late = sum(one.detail == OUT_OF_TIME for one in check.findings)
     unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
+    unheld = sum(one.detail.endswith(NO_REFERENCE) for one in check.findings)
     if 2 * late > unknown:
         remark(f"{late} lines were not reached in a minute. Check again on a quiet machine.")
-    elif unknown and len(check.noise) < check.compared:
+    elif 2 * unheld > unknown and len(check.noise) < check.compared:
         remark(
             "Most lines have nothing to be held against. If this machine is as fast as it should"
             " be, save this run as the reference: collbench check --save"
@@ -209,8 +236,55 @@ def device_of(topology: Topology | None, backend: str) -> str:
     """The GPUs by name and number, or the CPU."""
     if topology is None or backend == "cpu":
         return cpu_name()
-    names = [gpu.name for gpu in topology.gpus]
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return _listed(_devices(topology, backend))
+
+
+def _devices(topology: Topology | None, backend: str) -> Mapping[str, int]:
+    """How many devices there are of each name."""
+    if topology is None or backend == "cpu":
+        return {_CORE: usable_cores()}
+    return Counter(gpu.name for gpu in topology.gpus)
+
+
+def _listed(devices: Mapping[str, int]) -> str:
+    return ", ".join(
+        counted(count, name) if name == _CORE else f"{count} x {name}"
+        for name, count in devices.items()
+    )
+
+
+def _is_chosen(options: Options) -> bool:
+    """Whether somebody chose GPUs, or CPUs, so that fewer than before are no loss."""
+    is_given = any(options.get(name) for name in ("gpus", "ranks"))
+    is_given |= options.get("backend") == "cpu"
+    return is_given or "CUDA_VISIBLE_DEVICES" in os.environ
+
+
+def beside_past(
+    joined: CheckLine, devices: Mapping[str, int], past: Sequence[SavedCheck], *, is_chosen: bool
+) -> CheckLine:
+    """The line of what joins the ranks, held against the newest good checks of this node that found
+    devices by themselves: FAIL if GPUs are gone, WARN if cores are.
+    """
+    good = [one for one in reversed(past) if one.is_reference and one.devices]
+    of_gpus = next((one for one in good if _CORE not in one.devices), None)
+    of_cores = next((one for one in good if _CORE in one.devices), None)
+    verdict: Verdict
+    if of_gpus and not is_chosen and (_CORE in devices or _are_fewer(devices, of_gpus.devices)):
+        verdict, then = "FAIL", of_gpus
+    elif of_cores and _are_fewer(devices, of_cores.devices):
+        verdict, then = "WARN", of_cores
+    else:
+        return joined
+    had = f"{joined.detail}; on {then.day} there were {_listed(then.devices)}"
+    return replace(joined, verdict=verdict, detail=had)
+
+
+def _are_fewer(devices: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Whether devices are gone. Where no name is the same they were exchanged."""
+    return any(name in devices for name in before) and any(
+        devices.get(name, 0) < count for name, count in before.items()
+    )
 
 
 def _columns(out: IO[str]) -> int:
@@ -218,13 +292,16 @@ def _columns(out: IO[str]) -> int:
     return width(out) if is_terminal(out) else UNBOUNDED
 
 
-def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
-    """What joins the ranks, in words."""
+def machine_line(
+    topology: Topology | None, backend: str, ranks: int, hosts: Sequence[str] = ()
+) -> CheckLine:
+    """What joins the ranks, in words. hosts: of each rank, where a launcher has started them."""
+    by_host = _by_host(hosts) if len(set(hosts)) > 1 else ""
     if topology is None or backend == "cpu":
-        cores = usable_cores()
-        text = f"{counted(cores, 'CPU core')}, ranks share memory"
-        is_crowded = ranks > cores
-        more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
+        cores, most = usable_cores(), max(Counter(hosts).values()) if by_host else ranks
+        text = by_host or f"{counted(cores, 'CPU core')}, ranks share memory"
+        is_crowded = most > cores
+        more = f"; {most} ranks wait for each other's turn" if is_crowded else ""
         return CheckLine(
             name="topology", verdict="WARN" if is_crowded else "PASS", detail=text + more
         )
@@ -232,9 +309,25 @@ def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLi
     labels = [path(topology, a.id, b.id).label for a in here for b in here if a.index < b.index]
     kinds = list(dict.fromkeys(labels))
     text = f"{len(topology.gpus)} GPUs, joined by {', '.join(kinds) or 'nothing'}"
+    text += f"; {by_host}" if by_host else ""
     if len(kinds) > 1:
         return CheckLine(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
     return CheckLine(name="topology", verdict="PASS", detail=text)
+
+
+def _by_host(hosts: Sequence[str]) -> str:
+    """How many ranks each host has.
+
+    >>> _by_host(["h1", "h2", "h2", "h3"])
+    '1 rank on each of h[1,3], 2 ranks on h2'
+    """
+    alike: dict[int, list[str]] = {}
+    for host, ranks in Counter(hosts).items():
+        alike.setdefault(ranks, []).append(host)
+    return ", ".join(
+        f"{counted(ranks, 'rank')} on {'each of ' * (len(names) > 1)}{hostlist(names)}"
+        for ranks, names in alike.items()
+    )
 
 
 def _judge_pair(
@@ -321,10 +414,14 @@ def _name(of: Case | Record) -> str:
 
 
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
-    """The shipped results of the same GPUs, where there are some."""
+    """What we measured on the same GPUs, where that is shipped. What others published is of another
+    machine, and no more than a floor.
+    """
     try:
         found = reference("", [record], across=("group",))
     except UsageError:
+        return "", {}
+    if is_published(found.name):
         return "", {}
     return found.name, reference_curves(found.records)
 
@@ -373,10 +470,8 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _save(
-    check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
-) -> bool:
-    """Save the numbers that are no noise; returns whether they are a reference now, as they are
+def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
+    """Save the numbers that are no noise, and say whether they are a reference now, as they are
     unless something failed.
     """
     values = {
@@ -386,16 +481,14 @@ def _save(
     }
     if not values:
         remark("Nothing is saved: all numbers are noise.")
-        return False
-    saved = SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
+        return
     try:
-        keep(saved, folder)
+        keep(saved._replace(values=values), folder)
     except (OSError, RuntimeError) as error:
         remark(f"Nothing is saved: {error}.")
-        return False
+        return
     if not saved.is_reference:
-        remark(f"Saved as a check of {host} that failed, and so no reference.")
-        return False
+        remark(f"Saved as a check of {saved.host} that failed, and so no reference.")
+        return
     more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
-    remark(f"Saved as a reference of {host}: {counted(len(values), 'number')}{more}.")
-    return True
+    remark(f"Saved as a reference of {saved.host}: {counted(len(values), 'number')}{more}.")

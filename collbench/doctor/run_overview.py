@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from collbench.bench.busy import BusyRemark
 from collbench.bench.rank0 import drive_on_rank0
 from collbench.bench.ranks import Asked, asked
-from collbench.core.assessment import this_host
 from collbench.core.files import result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
@@ -29,6 +28,7 @@ from collbench.doctor.run_check import (
     judge_collectives,
     machine_kind,
     machine_line,
+    node_name,
 )
 from collbench.doctor.saved_checks import reference_values
 
@@ -65,6 +65,8 @@ class Overview:
             return f"busy. {self.busy}"
         if self.verdict == "PASS":
             return f"as fast as {' and '.join(dict.fromkeys(one.source for one in self.lines))}"
+        if self._is_noise:
+            return "repeats differ too much to judge by"
         if self.verdict == "UNKNOWN":
             return "nothing is known that these numbers could be held against"
         worst = next(one for one in self.lines if one.verdict == self.verdict)
@@ -72,10 +74,18 @@ class Overview:
         return f"{worst.name}: {worst.detail}{of}"
 
     @property
+    def _is_noise(self) -> bool:
+        """Whether there was something to judge by, and noise hid it."""
+        hidden = (one.verdict == "UNKNOWN" and one.expected is not None for one in self.lines)
+        return self.verdict == "UNKNOWN" and any(hidden)
+
+    @property
     def next(self) -> str:
         """The command to type next."""
         if self.verdict == "UNKNOWN" and self.busy:
             return "collbench, when these processes have ended"
+        if self._is_noise:
+            return "collbench, on a quiet machine"
         return _NEXT[self.verdict]
 
 
@@ -92,10 +102,10 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
     end_s = max(end_s, time.monotonic() + _LEAST_S)
     topology, busy = who.topology, BusyRemark()
     device = device_of(topology, who.backend)
-    known = reference_values(this_host(), machine_kind(device, who), None)
+    known = reference_values(node_name(who.group.hosts), machine_kind(device, who), None)
     check, sizes = Check(out=None, known=known), CHECK_SIZES[who.backend]
     rows = judge_collectives(check, who, end_s, ("allreduce",), (sizes[0], sizes[-1]))
-    joined = machine_line(topology, who.backend, who.ranks)
+    joined = machine_line(topology, who.backend, who.ranks, who.group.hosts)
     of_hosts = set(who.group.hosts)
     hosts = counted(len(of_hosts) or 1, "host")
     found = Overview(

@@ -9,6 +9,8 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -21,12 +23,14 @@ from collbench.core.limits import LEAST_PEERS, OWN_CHECKS
 from collbench.core.text import counted
 from collbench.doctor.check_verdict import SEVERITY, Expectation, Verdict
 
+TIME = ", us"  # how the key of a time ends; else a number is a rate
 MOST_BYTES = 1 << 20  # of a node's file that are read, the newest: some 1,200 checks
 
 
 class SavedCheck(NamedTuple):
-    """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601.
-    values: by the name of a line and its unit.
+    """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601,
+    by a clock that may be wrong. values: by the name of a line and its unit. devices: how many were
+    found of each name; none where somebody chose them.
     """
 
     host: str
@@ -34,10 +38,11 @@ class SavedCheck(NamedTuple):
     started: str
     verdict: Verdict
     values: Mapping[str, float]
+    devices: Mapping[str, int] = {}
 
     @property
     def day(self) -> str:
-        return self.started[:10]
+        return datetime.fromisoformat(self.started).date().isoformat()
 
     @property
     def is_reference(self) -> bool:
@@ -45,26 +50,27 @@ class SavedCheck(NamedTuple):
         return self.verdict != "FAIL"
 
 
+_FIELDS = itemgetter(*SavedCheck._fields[:-1])
+
+
 def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, list[Expectation]]:
-    """What each number is held against: the median of the node's own last OWN_CHECKS that have it,
-    and that of its peers' newest, where there are LEAST_PEERS of them.
+    """What each number is held against: the node's own past (see own_level), and the median of its
+    peers' newest, where there are LEAST_PEERS of them.
     """
-    own: dict[str, list[tuple[float, str]]] = {}
+    known: dict[str, list[Expectation]] = {}
     peers: dict[str, list[float]] = {}
     for name, checks in read_nodes(folder).items():
         good = [one for one in checks if one.kind == kind and one.is_reference]
         newest = {key: value for one in good for key, value in one.values.items()}
         for key, value in newest.items():
             if name == host:
-                past = [(one.values[key], one.day) for one in good if key in one.values]
-                own[key] = past[-OWN_CHECKS:]
+                past = [one for one in good if key in one.values]
+                count = min(len(past), OWN_CHECKS)
+                source = f"check {past[0].day}" if count == 1 else f"{count} own checks"
+                level = own_level([one.values[key] for one in past], key)
+                known[key] = [Expectation(value=level, source=source)]
             else:
                 peers.setdefault(key, []).append(value)
-    known: dict[str, list[Expectation]] = {}
-    for key, last in own.items():
-        source = f"check {last[0][1]}" if len(last) == 1 else f"{len(last)} own checks"
-        value = median(number for number, _ in last)
-        known[key] = [Expectation(value=value, source=source)]
     for key, values in peers.items():
         if len(values) >= LEAST_PEERS:
             source = counted(len(values), "peer")
@@ -72,19 +78,35 @@ def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, lis
     return known
 
 
+def own_level(values: Sequence[float], key: str) -> float:
+    """Of a node's good values of a number, the oldest first, the better of the medians of the first
+    OWN_CHECKS and of the last: held against the last alone, a node that becomes slower in steps
+    would pass after each.
+    """
+    better = min if key.endswith(TIME) else max
+    return better(median(values[:OWN_CHECKS]), median(values[-OWN_CHECKS:]))
+
+
 def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
-    """The checks of every node, the oldest first; None: those in the user's state. Lines and files
-    that are broken count for nothing.
+    """The checks of every node in the order of their lines; None: those in the user's state. What
+    counts for nothing: lines and files that are broken, and lines of another node than the file's.
     """
     nodes: dict[str, list[SavedCheck]] = {}
     with cyclic_gc_disabled():
         for file in sorted(_files(folder)):
-            with suppress(OSError):
-                for check in filter(None, map(_check_of, _parsed(_newest(file).splitlines()))):
-                    nodes.setdefault(check.host, []).append(check)
-    for checks in nodes.values():
-        checks.sort(key=lambda one: one.started)
+            checks = _checks_in(file)
+            for host in {one.host for one in checks}:
+                if _file_name(host) == file.name:
+                    nodes[host] = [one for one in checks if one.host == host]
     return nodes
+
+
+def checks_of(host: str, folder: Path | None) -> list[SavedCheck]:
+    """The checks of a node in the order of their lines."""
+    with suppress(RuntimeError):  # no home
+        file = _folder(folder) / _file_name(host)
+        return [one for one in _checks_in(file) if one.host == host]
+    return []
 
 
 def without_checks(folder: Path | None, nodes: Iterable[str]) -> list[str]:
@@ -108,6 +130,12 @@ def keep(check: SavedCheck, folder: Path | None) -> None:
         out.write(start + line + b"\n")  # one call, which appends
         if size > 2 * MOST_BYTES:
             write_whole(file, _newest(file))
+
+
+def refuse_missing(folder: Path | None) -> None:
+    """Raise UnavailableError if there is no such folder to read."""
+    if folder is not None and not folder.is_dir():
+        raise UnavailableError(f"--nodes: {folder} is no folder", "collbench check --save makes it")
 
 
 def refuse_unkept(folder: Path | None) -> None:
@@ -182,6 +210,12 @@ def _newest(file: Path) -> bytes:
     return data if size <= MOST_BYTES else data[data.find(b"\n") + 1 :]
 
 
+def _checks_in(file: Path) -> list[SavedCheck]:
+    with suppress(OSError):
+        return list(filter(None, map(_check_of, _parsed(_newest(file).splitlines()))))
+    return []
+
+
 def _parsed(lines: Sequence[bytes]) -> Iterable[object]:
     """The values of lines of JSON, None of a broken one. One call shares the names of all, which
     takes half the time and memory.
@@ -201,14 +235,21 @@ def _value_of(line: bytes) -> object:
 
 
 def _check_of(value: Any) -> SavedCheck | None:  # Any: of JSON
-    """The check of a line, None if it is broken. By hand: the codec takes four times as long."""
+    """The check of a line, None if it is broken; fields of other versions are left out. By hand:
+    the codec takes four times as long.
+    """
     try:
-        check = SavedCheck(**value)
+        check = SavedCheck._make((*_FIELDS(value), value.get("devices", {})))
+        datetime.fromisoformat(check.started)
         numbers = check.values.values()
+        types = {*map(type, numbers)}
         is_whole = f"{check.host}{check.kind}{check.started}".isprintable()
         is_whole &= {*map(type, check[:3])} == {str} and check.verdict in SEVERITY
-        is_whole &= {*map(type, numbers)} <= {float} and min(numbers, default=1.0) > 0
-        is_whole &= max(numbers, default=1.0) < math.inf
-    except (TypeError, LookupError, AttributeError):
+        is_whole &= types <= {float, int} and min(numbers, default=1.0) > 0
+        is_whole &= math.isfinite(sum(numbers))
+        is_whole &= {*map(type, check.devices.values())} <= {int}
+        if int in types:
+            check = check._replace(values={name: float(one) for name, one in check.values.items()})
+    except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
         return None
     return check if is_whole else None

@@ -9,16 +9,21 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collbench.backends.cpu import interpreter
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
+from collbench.bench.ranks import Asked
+from collbench.core.assessment import this_host
 from collbench.core.errors import UNJUDGED_CODE
+from collbench.core.host import usable_cores
+from collbench.core.options import Settings
 from collbench.core.record import Record, read
 from collbench.doctor import run_check as _run_check
-from collbench.doctor.check_verdict import CheckUnit, Expectation, Measured
+from collbench.doctor.check_verdict import CheckLine, CheckUnit, Expectation, Measured, Verdict
 from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
 from tests.support.commands import Invoke, result_of
@@ -49,18 +54,21 @@ def test_a_check_and_its_documents(
     two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     junit = tmp_path / "check.xml"
-    code, out, err = invoke(*CHECK, "--json", "-", "--junit", str(junit))
+    gauges = tmp_path / "check.prom"
+    files = ("--junit", str(junit), "--prometheus", str(gauges))
+    code, out, err = invoke(*CHECK, "--json", "-", *files)
     document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
+    assert document["hosts"] == [this_host()]
     assert "collbench check --save" in err
     names = [one["name"] for one in document["checks"]]
     assert names == [
         "topology",
+        "rank0 <-> rank1, 8 bytes",
         "rank0 -> rank1",
         "rank1 -> rank0",
         "rank0 <-> rank1",
-        "rank0 <-> rank1, 8 bytes",
         "allreduce 4K",
         "scatter 4K",
     ]
@@ -70,16 +78,17 @@ def test_a_check_and_its_documents(
     assert [case.get("name") for case in cases] == [*names, "the whole"]
     assert cases[-1].find("error") is not None
     assert all(case.find("skipped") is not None for case in cases[1:-1])
+    assert f'grade="unknown"}} {len(names) - 1}\n' in gauges.read_text()
 
     known = far_faster(document)
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
     code, out, _ = invoke(*CHECK)
-    lines = [line for line in out.splitlines() if line.startswith(("PASS ", "WARN ", "FAIL "))]
+    lines = [line for line in out.splitlines() if re.match("[A-Z]{4,7}  ", line)]
     assert lines[0].split()[:2] == ["PASS", "topology"]
     assert len(lines) == len(names)
-    assert all(line.startswith(("FAIL", "WARN")) for line in lines[1:])
     assert all(" check 2026-11-23, " in line for line in lines[1:])
-    assert code == any(line.startswith("FAIL") for line in lines)
+    is_failed = any(line.startswith("FAIL") for line in lines)
+    assert code == (1 if is_failed else UNJUDGED_CODE)
 
 
 def far_faster(document: Any) -> dict[str, list[Expectation]]:
@@ -102,7 +111,8 @@ def test_a_check_is_a_reference_only_if_it_is_saved(
     for _ in range(2):
         assert invoke(*CHECK)[0] == UNJUDGED_CODE
     code, out, err = invoke(*CHECK, "--save")
-    assert (code, "Saved as a reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
+    assert (code, "UNKNOWN: 1 of" in out) == (UNJUDGED_CODE, True)
+    assert "Saved as a reference" in err
     code, out, _ = invoke(*CHECK, "--json", "-")
     document = result_of(out)
     assert (code, document["verdict"]) == (0, "PASS")
@@ -142,6 +152,13 @@ def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
     ((host, (kept,)),) = read_nodes(None).items()
     assert (kept.verdict, kept.is_reference) == ("FAIL", False)
     assert bad.read_text() == f"bad: {host}\n"
+
+
+def test_a_folder_that_is_missing_is_refused_unless_it_is_made(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    code, _, err = invoke(*CHECK, "--nodes", str(tmp_path / "typo"))
+    assert (code, "typo is no folder" in err) == (3, True)
 
 
 def test_what_is_not_reached_in_time_is_unknown(
@@ -212,7 +229,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(
 def judged(**more: Any) -> tuple[str, str]:
     """The verdict and source of a row of GPUs."""
     check = _run_check.Check(out=io.StringIO(), known={})
-    of = ("allreduce", "cuda", 1 << 30, "ok", "out")
+    of = ("allreduce", more.get("backend", "cuda"), 1 << 30, "ok", "out")
     largest = next(
         row
         for row in read(H200)
@@ -236,7 +253,18 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
     assert judged(**slow | wrong | {"status": "waived"}) == ("SKIP", "")
     limited = {"ceiling_gbs": 364.5, "limit": "NVLink 4 x18"}
     assert judged(**slow | {"ranks": 3} | limited) == ("FAIL", "the links")
-    assert judged(**slow | {"ranks": 3, "notes": "noisy"} | limited)[0] == "WARN"
+    assert judged(**slow | {"ranks": 3, "notes": "noisy"} | limited)[0] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("backend", "gbs", "verdict"),
+    [("cuda", 15.95, "PASS"), ("nccl", 15.95, "PASS"), ("nccl", 11.0, "WARN"), ("nccl", 7, "FAIL")],
+)
+def test_what_others_published_is_a_floor(backend: str, gbs: float, verdict: str) -> None:
+    """The slowest that was published of 2 x 8 H100 at 1 MiB is 15.95 GB/s."""
+    hosts = {"device": "16 x NVIDIA H100 80GB HBM3", "ranks": 16, "hosts": 2}
+    row = hosts | {"size_bytes": 1 << 20, "backend": backend, "busbw_gbs": gbs}
+    assert judged(**row) == (verdict, "NCCL, hosts-published")
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
@@ -248,6 +276,75 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
         _run_check._judge_pair(check, pair, (0, 1), None, "cuda")
     assert [one.verdict for one in check.findings] == ["FAIL", "SKIP"]
     assert check.compared == 1
+
+
+def test_a_check_of_several_hosts_is_kept_under_the_names_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_run_check, "usable_cores", lambda: 2)
+    hosts = ("h1", "h2", "h3", "h4")
+    assert _run_check.node_name(hosts) == "h[1-4]"
+    one, several = (
+        _run_check.machine_kind("cores", Asked("cpu", 4, Settings(), group, ()))
+        for group in (SimpleNamespace(hosts=of, kind="mpi") for of in (hosts[:1] * 4, hosts))
+    )
+    assert one != several
+    line = _run_check.machine_line(None, "cpu", 4, hosts)
+    assert (line.verdict, line.detail) == ("PASS", "1 rank on each of h[1-4]")
+    line = _run_check.machine_line(None, "cpu", 4, ("h1", "h2", "h2", "h2"))
+    assert (line.verdict, line.detail.count("3 ranks wait")) == ("WARN", 1)
+    assert "ranks share memory" in _run_check.machine_line(None, "cpu", 2, ("h1",)).detail
+
+
+H200S = "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("now", "is_chosen", "verdict"),
+    [
+        ({H200S: 8}, False, "PASS"),
+        ({H200S: 7}, False, "FAIL"),
+        ({H200S: 7}, True, "PASS"),
+        ({"NVIDIA B200": 4}, False, "PASS"),
+        ({"CPU core": 32}, False, "FAIL"),
+        ({"CPU core": 32}, True, "PASS"),
+        ({"CPU core": 31}, True, "WARN"),
+        ({}, False, "PASS"),
+    ],
+)
+def test_a_node_that_lost_devices_does_not_pass(
+    now: dict[str, int], is_chosen: bool, verdict: str
+) -> None:
+    def before(verdict: Verdict, **devices: int) -> SavedCheck:
+        started = "2026-11-23T10:00:00+00:00"
+        names = {"gpus": H200S, "cores": "CPU core"}
+        found = {names[name]: count for name, count in devices.items()}
+        return SavedCheck("h", "k", started, verdict, {}, found)
+
+    past = [before("UNKNOWN", gpus=8), before("PASS", cores=32), before("PASS")]
+    past.append(before("FAIL", gpus=7))
+    joined = CheckLine(name="topology", verdict="PASS", detail="as it is")
+    found = _run_check.beside_past(joined, now, past, is_chosen=is_chosen)
+    assert found.verdict == verdict
+    if verdict == "FAIL":
+        assert found.detail == "as it is; on 2026-11-23 there were 8 x NVIDIA H200"
+
+
+@pytest.mark.exhaustive
+def test_without_its_gpus_a_node_fails_until_somebody_chooses_the_cpus(
+    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.bench.ranks.has_nvidia_gpus", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    had = SavedCheck(this_host(), "8 x GPU", "2026-11-23", "PASS", {"link": 1.0}, {H200S: 8})
+    keep(had, tmp_path)
+    nodes = ("--nodes", str(tmp_path))
+    for _ in range(2):
+        code, out, _ = invoke("check", "--save", *nodes)
+        assert (code, "there were 8 x NVIDIA H200" in out) == (1, True)
+    assert invoke(*CHECK, *nodes)[0] != 1
+    *_, last = read_nodes(tmp_path)[this_host()]
+    assert (last.verdict, last.devices) == ("FAIL", {"CPU core": usable_cores()})
 
 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:

@@ -57,6 +57,11 @@ def test_it_is_json_too(invoke: Invoke) -> None:
             "",
             ("UNKNOWN", "nothing is known that these numbers could be held against"),
         ),
+        (
+            [line("UNKNOWN", value=1.0, expected=9.0, detail="~11%")],
+            "",
+            ("UNKNOWN", "repeats differ too much to judge by"),
+        ),
     ],
 )
 def test_the_verdict_has_its_reason(

@@ -249,7 +249,7 @@ def test_nodes_are_listed_as_json_and_broken_files_are_named(
     assert run(["runs", "--nodes", str(tmp_path), "--json", "-"]) == 0
     out, err = capsys.readouterr()
     (node,) = json.loads(out)["data"]
-    assert (node["host"], node["verdict"], node["drift"]) == ("n1", "PASS", None)
+    assert (node["host"], node["verdict"], node["slower_by_percent"]) == ("n1", "PASS", None)
     assert "No check can be read in n2.jsonl" in err
     assert run(["runs", "--nodes", str(tmp_path / "none")]) == 3
 

@@ -73,6 +73,7 @@ def test_a_node_is_drained_by_a_failed_check_alone(
     lab: Cluster, tool: Path, tmp_path: Path
 ) -> None:
     """Not where the check can judge nothing, or is not there."""
+    (tmp_path / "nodes").mkdir()
     broken = program(tmp_path / "broken" / "collbench", BROKEN)
     codes = []
     for host, place in enumerate((broken, tool, tmp_path / "nothing")):

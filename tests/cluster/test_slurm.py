@@ -14,6 +14,7 @@ from shlex import join, split
 import pytest
 
 from collbench.core.record import read
+from collbench.doctor.saved_checks import read_nodes
 from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, tried
 from tests.cluster.lab import Cluster, cluster, missing
 from tests.support.runs import ROOT, environment, library, mpirun, needs_mpi
@@ -73,10 +74,14 @@ def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, launcher: str) 
 
 
 def test_a_check_judges_what_it_can(lab: Cluster, tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes"
     words = [*SRUN, sys.executable, "-m", "tests.support.short_check", "check", "--backend", "cpu"]
+    words += ["--save", "--nodes", str(nodes)]
     done = lab.run(*words, env=environment_of(tmp_path), timeout_s=300)
     assert done.returncode in (0, 1, 5), done.stderr  # other tests run beside it
     assert "of 10 lines judged" in done.stdout, done.stdout
+    assert "1 rank on each of h[1-4]" in done.stdout, done.stdout
+    assert set(read_nodes(nodes)) <= {"h[1-4]"}  # without numbers, where all were noise
     assert not COMPLAINTS.search(done.stderr), done.stderr
     assert not lab.left()
 

@@ -67,3 +67,8 @@ def test_no_program_is_started_for_the_name_of_the_cpu(monkeypatch: pytest.Monke
     monkeypatch.setattr("platform._uname_cache", None)
     monkeypatch.setattr("subprocess.Popen", None)
     assert host.cpu_name.__wrapped__()
+
+
+def test_one_core_is_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "usable_cores", lambda: 1)
+    assert host.cpu_name.__wrapped__().endswith(" (1 core)")

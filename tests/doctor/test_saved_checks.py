@@ -2,7 +2,6 @@
 against, broken files, and many writers at once.
 """
 
-import math
 import multiprocessing
 from pathlib import Path
 
@@ -11,7 +10,14 @@ import pytest
 from collbench.core.limits import LEAST_PEERS
 from collbench.doctor import saved_checks
 from collbench.doctor.check_verdict import Verdict
-from collbench.doctor.saved_checks import SavedCheck, forget, keep, read_nodes, reference_values
+from collbench.doctor.saved_checks import (
+    SavedCheck,
+    forget,
+    keep,
+    read_nodes,
+    reference_values,
+    without_checks,
+)
 from collbench.doctor.tables.nodes import node_lines, states_of
 
 KIND = "2 x H200; 2 ranks"
@@ -47,6 +53,17 @@ def test_a_node_is_held_against_its_own_past() -> None:
     assert known() == {"link": [(3.0, "3 own checks")], "copy": [(7.0, "check 2026-01-02")]}
 
 
+def test_a_node_that_becomes_slower_in_steps_is_held_against_its_first_checks() -> None:
+    for day in range(120):
+        lost = 0.82 ** (day // 30)
+        keep(check(day)._replace(values={"link, GB/s": 100 * lost, "step, us": 10 / lost}), None)
+    held = "20 own checks"
+    assert known() == {"link, GB/s": [(100.0, held)], "step, us": [(10.0, held)]}
+    for day in range(120, 140):
+        keep(check(day)._replace(values={"link, GB/s": 110.0, "step, us": 9.0}), None)
+    assert known() == {"link, GB/s": [(110.0, held)], "step, us": [(9.0, held)]}
+
+
 def test_a_node_is_held_against_its_peers_in_a_shared_folder(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     for number in range(LEAST_PEERS):
@@ -64,7 +81,7 @@ def test_all_of_the_state_can_be_forgotten() -> None:
     assert (forget(), forget(), known()) == (1, 0, {})
 
 
-GOOD = '{"host": "n1", "kind": "k", "started": "2027", "verdict": "PASS", "values": '
+GOOD = '{"host": "n1", "kind": "k", "started": "2027-01-01", "verdict": "PASS", "values": '
 
 
 @pytest.mark.parametrize(
@@ -72,7 +89,9 @@ GOOD = '{"host": "n1", "kind": "k", "started": "2027", "verdict": "PASS", "value
     [
         "", "{", "[]", "7", "\x00" * 10, '{"host": "n1"}',
         f'{GOOD}{{"link": "fast"}}}}', f'{GOOD}{{"link": -1.0}}}}', f'{GOOD}{{"link": 1e999}}}}',
-        f"{GOOD}[1.0]}}", f'{GOOD}{{}}}}'.replace('"PASS"', "7"), "[" * 100_000,
+        f"{GOOD}[1.0]}}", f'{GOOD}{{"a": 1.0, "link": NaN}}}}', f'{GOOD}{{"link": 1{"0" * 400}}}}}',
+        f"{GOOD}{{}}}}".replace("2027-01-01", "zzz"), f"{GOOD}{{}}}}".replace("n1", "n2"),
+        f'{GOOD}{{}}}}'.replace('"PASS"', "7"), "[" * 100_000,
     ],
 )  # fmt: skip
 def test_broken_lines_count_for_nothing(folder: Path, text: str) -> None:
@@ -81,6 +100,27 @@ def test_broken_lines_count_for_nothing(folder: Path, text: str) -> None:
         file.write(text)
     keep(check(4, link=4.0), None)
     assert [one.values["link"] for one in read_nodes(None)["n1"]] == [3.0, 4.0]
+
+
+def test_lines_of_other_versions_and_with_a_wrong_clock_count(folder: Path) -> None:
+    keep(check(3, link=3.0), None)
+    keep(check(1, link=1.0)._replace(started="2031-01-01T10:00:00+00:00"), None)
+    with (folder / "n1.jsonl").open("a") as file:
+        file.write(f'{GOOD}{{"link": 7}}, "more": 1}}\n')
+    keep(check(2, link=2.0, verdict="FAIL"), None)
+    checks = read_nodes(None)["n1"]
+    assert [one.values["link"] for one in checks] == [3.0, 1.0, 7.0, 2.0]
+    assert type(checks[2].values["link"]) is float
+    (state,) = states_of({"n1": checks})
+    assert (state.day, state.verdict) == ("2026-01-03", "FAIL")
+
+
+def test_a_file_speaks_for_its_own_node_alone(folder: Path) -> None:
+    keep(check(3, link=3.0), None)
+    (folder / "spoof.jsonl").write_bytes((folder / "n1.jsonl").read_bytes().replace(b"3.0", b"1.0"))
+    nodes = read_nodes(None)
+    assert [one.values["link"] for one in nodes["n1"]] == [3.0]
+    assert without_checks(None, nodes) == ["spoof.jsonl"]
 
 
 def test_the_newest_checks_of_a_long_history_stay(
@@ -129,12 +169,9 @@ def test_a_node_that_became_slower_is_named_first_with_the_day(tmp_path: Path) -
     states = states_of(read_nodes(tmp_path))
     assert [one.host for one in states] == ["n3", "n2", "n1"]
     _, slow_node, steady = states
-    assert (round(slow_node.drift, 3), slow_node.what, slow_node.since) == (
-        0.262,
-        "step",
-        "2026-01-13",
-    )
-    assert steady.drift == 0
+    told = (slow_node.slower_by_percent, slow_node.what, slow_node.since)
+    assert told == (30.0, "step", "2026-01-13")
+    assert steady.slower_by_percent == 0
     lines = node_lines(states, 80)
     assert lines[1].split() == ["n3", "1", "2026-01-21", "FAIL", "-"]
     assert lines[2].split() == ["n2", "20", "2026-01-20", "PASS", "+30.0%", "2026-01-13", "step"]
@@ -152,7 +189,7 @@ def test_a_node_that_fails_is_listed_with_its_worst_number_and_the_first_day(
     keep(check(4, verdict="FAIL")._replace(values={"link, GB/s": 90.0}), tmp_path)
     (state,) = states_of(read_nodes(tmp_path))
     assert (state.what, state.since) == ("link", "2026-01-04")
-    assert math.exp(state.drift) == pytest.approx(4)
+    assert state.slower_by_percent == 300
     keep(check(5)._replace(values=good), tmp_path)
     (state,) = states_of(read_nodes(tmp_path))
-    assert (state.drift, state.what) == (0, "")
+    assert (state.slower_by_percent, state.what) == (0, "")

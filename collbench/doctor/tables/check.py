@@ -70,13 +70,16 @@ def _counts(findings: Sequence[CheckLine]) -> dict[Verdict, int]:
     return {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
 
 
-def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
+def as_json(
+    findings: Sequence[CheckLine], device: str, hosts: Sequence[str], started: str, seconds: float
+) -> str:
     """The findings as a JSON object."""
     verdicts = [one.verdict for one in findings]
     document = {
         "lines": len(verdicts),
         "judged": judged_lines(verdicts),
         "counts": _counts(findings),
+        "hosts": hosts,
         "started": started,
         "seconds": round(seconds, 3),
         "checks": [asdict(one) for one in findings],
@@ -85,32 +88,37 @@ def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: f
 
 
 _GRADES: Mapping[Verdict, Grade] = {
-    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "skipped",
+    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "unknown",
 }  # fmt: skip
 
 
 def assessment_of(
     findings: Sequence[CheckLine], device: str, host: str, seconds: float
 ) -> Assessment:
-    """The findings as an assessment: warnings are good, and say so; a whole that is UNKNOWN is
-    unknown. host: "" if the ranks are on several.
+    """The findings as an assessment: warnings are good, and say so; only a whole that is UNKNOWN is
+    an error. host: "" if the ranks are on several.
     """
     verdicts = [one.verdict for one in findings]
     verdict = whole(verdicts)
     return Assessment(
         command="check",
         subject=device,
-        grade="unknown" if verdict == "UNKNOWN" else _GRADES[verdict],
+        grade=_GRADES[verdict],
         why=f"{verdict}: {judged_lines(verdicts)} of {len(verdicts)} lines judged",
         lines=[
             AssessedLine(
                 name=one.name,
                 grade=_GRADES[one.verdict],
-                text=one.detail if one.verdict in ("SKIP", "UNKNOWN") else line(one),
+                text=(
+                    one.detail
+                    if one.verdict in ("SKIP", "UNKNOWN") and one.expected is None
+                    else line(one)
+                ),
                 host=host,
                 unit=one.unit,
                 value=one.value,
                 expected=one.expected,
+                is_needed=False,
             )
             for one in findings
         ],

@@ -3,24 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from statistics import median
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT, OWN_CHECKS
+from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
 from collbench.core.text import table
 from collbench.core.verdict import Array, noise_scale, segments
 from collbench.doctor.check_verdict import SEVERITY, Verdict
-from collbench.doctor.saved_checks import SavedCheck
-
-_TIME: Final = ", us"  # how the key of a time ends; else a number is a rate
+from collbench.doctor.saved_checks import TIME, SavedCheck, own_level
 
 
 class NodeState(NamedTuple):
-    """A node. checks: how many of its newest kind. drift: the time of its number that moved most,
-    as a logarithm: of a node that fails the last check over the good ones, else the last level over
-    the first; NaN with fewer than HISTORY_RUNS checks. what, since: that number, and the day from
+    """A node. checks: how many of its newest kind. slower_by_percent: the time of its number that
+    moved most: of a node that fails the last check over the good ones, else the last level over the
+    first; None with fewer than HISTORY_RUNS checks. what, since: that number, and the day from
     which it is so; "" where nothing has moved for good.
     """
 
@@ -28,33 +25,36 @@ class NodeState(NamedTuple):
     checks: int
     day: str
     verdict: Verdict
-    drift: float
+    slower_by_percent: float | None
     what: str
     since: str
 
 
 def states_of(nodes: Mapping[str, Sequence[SavedCheck]]) -> list[NodeState]:
-    """The nodes, the worst first: by verdict, then by drift."""
+    """The nodes, the worst first: by verdict, then by how much slower they are."""
     states = [_state_of(host, checks) for host, checks in nodes.items()]
     return sorted(
-        states, key=lambda one: (SEVERITY.index(one.verdict), -np.nan_to_num(one.drift), one.host)
+        states,
+        key=lambda one: (SEVERITY.index(one.verdict), -(one.slower_by_percent or 0.0), one.host),
     )
 
 
 def _state_of(host: str, checks: Sequence[SavedCheck]) -> NodeState:
     last = checks[-1]
     mine = [one for one in checks if one.kind == last.kind]
-    drift, what, since = math.nan, "", ""
-    if failure := _failure(mine):
-        drift, what, since = failure
-    elif len(mine) >= HISTORY_RUNS:
-        drift, what, since = _drift(mine)
-    return NodeState(host, len(mine), last.day, last.verdict, drift, what, since)
+    moved = _failure(mine)
+    if moved is None and len(mine) >= HISTORY_RUNS:
+        moved = _drift(mine)
+    if moved is None:
+        return NodeState(host, len(mine), last.day, last.verdict, None, "", "")
+    drift, what, since = moved
+    percent = round(100 * math.expm1(drift), 1)
+    return NodeState(host, len(mine), last.day, last.verdict, percent, what, since)
 
 
 def _failure(checks: Sequence[SavedCheck]) -> tuple[float, str, str] | None:
     """Of a node whose last checks failed: how much longer its worst number takes than in the good
-    ones, its name and the day of the first that failed; None if nothing says so.
+    ones, as a logarithm, its name and the day of the first that failed; None if nothing says so.
     """
     good = [one for one in checks if one.is_reference]
     failed = list(takewhile(lambda one: not one.is_reference, reversed(checks)))
@@ -63,8 +63,8 @@ def _failure(checks: Sequence[SavedCheck]) -> tuple[float, str, str] | None:
     slower = {}
     for key, value in failed[0].values.items():
         if past := [one.values[key] for one in good if key in one.values]:
-            sign = 1 if key.endswith(_TIME) else -1
-            slower[key] = sign * math.log(value / median(past[-OWN_CHECKS:]))
+            sign = 1 if key.endswith(TIME) else -1
+            slower[key] = sign * math.log(value / own_level(past, key))
     worst = max(slower, key=slower.__getitem__, default="")
     if not worst or slower[worst] <= 0:
         return None
@@ -77,8 +77,8 @@ def _name(key: str) -> str:
 
 
 def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
-    """Of the number that moved most between the first checks and the last ones: by how much, its
-    name and the day of the last change; 0 where it has one level.
+    """Of the number that moved most between the first checks and the last ones: by how much, as a
+    logarithm of its time, its name and the day of the last change; 0 where it has one level.
     """
     keys = list(checks[-1].values)
     if all(list(one.values) == keys for one in checks):  # as a rule, and in a third of the time
@@ -87,7 +87,7 @@ def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
         keys = [key for key in keys if sum(key in one.values for one in checks) > 1]
         numbers = [[one.values.get(key, math.nan) for key in keys] for one in checks]
     logs = np.log(numbers)
-    logs *= [1 if key.endswith(_TIME) else -1 for key in keys]  # as times: more is slower
+    logs *= [1 if key.endswith(TIME) else -1 for key in keys]  # as times: more is slower
     first, late = (_middles(part) for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)],
                                                logs[-LEAST_SEGMENT:]))  # fmt: skip
     moved = np.nan_to_num(np.abs(late - first))
@@ -113,11 +113,11 @@ def _middles(part: Array) -> Array:
     return middle
 
 
-def _slower_by(drift: float) -> str:
+def _slower_by(percent: float | None) -> str:
     """Of a node; `same` where no level has changed."""
-    if math.isnan(drift):
+    if percent is None:
         return "-"
-    return f"{100 * math.expm1(drift):+.1f}%" if drift else "same"
+    return f"{percent:+.1f}%" if percent else "same"
 
 
 def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
@@ -128,7 +128,7 @@ def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
             f"{one.checks}",
             one.day,
             one.verdict,
-            _slower_by(one.drift),
+            _slower_by(one.slower_by_percent),
             one.since,
             one.what,
         )

@@ -14,6 +14,9 @@
 #   HealthCheckProgram=/etc/slurm/node-check.sh
 #   HealthCheckInterval=3600
 #   HealthCheckNodeState=IDLE
+#
+# The folder of nodes must exist, as `collbench check --save --nodes` makes it: else nothing is
+# checked, and no node is drained.
 export PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 collbench=${COLLBENCH:-/opt/collbench/bin/collbench}
 scontrol=${SCONTROL:-scontrol}
