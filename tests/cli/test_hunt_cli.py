@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from collbench.core.errors import RankLostError
 from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
 from collbench.doctor.hunt.read import read
+from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import analyse
 from collbench.doctor.tables.hunt import lines
 from tests.support.commands import Invoke, result_of, stdin_of
@@ -51,6 +53,43 @@ def pairs(tmp_path: Path) -> Path:
     ]
     file.write_text("\n".join(["src,dst,direction,busbw", *rows, ""]))
     return file
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(RankLostError("rank 1 is gone"), 4), (KeyboardInterrupt(), 130)]
+)
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_hunt_that_ends_early_calls_nothing_good(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: BaseException,
+    code: int,
+    is_slow: bool,
+) -> None:
+    """Even after measurements that would be enough; a rank that is slow for sure stays so."""
+
+    def end_early(search: Search) -> None:
+        search.samples += [
+            PairSample(a=a, b=b, gbs=(5.0 if is_slow and a == 2 else 10.0) + k / 20)
+            for k in range(12)
+            for a, b in _pairs(3)
+        ]
+        raise fault
+
+    monkeypatch.setattr(Search, "run", end_early)
+    files = {name: tmp_path / name for name in ("json", "junit", "prometheus", "bad")}
+    words = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    found, out, _ = invoke("--backend", "cpu", "--ranks", "3", "--size", "1K", *words)
+    assert found == code
+    assert "The hunt ended early, after 3 pairs." in out
+    assert "Nothing is slow" not in out
+    verdict = result_of(files["json"].read_text())["verdict"]
+    assert verdict == ("slow" if is_slow else "cannot tell")
+    grade = "bad" if is_slow else "unknown"
+    assert f'grade="{grade}"}} 1' in files["prometheus"].read_text()
+    assert ('<error message="cannot tell" />' in files["junit"].read_text()) != is_slow
+    assert files["bad"].exists() == is_slow
 
 
 def test_a_csv_of_anybody_is_judged(invoke: Invoke, pairs: Path) -> None:

@@ -108,7 +108,8 @@ class Analysis:
     or with such of slow hosts alone. untested: directions of hosts (or of ranks of one host) that
     no pair with a rate has. failed: pairs without a rate, though they were tried.
     measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
-    good_gbs: the rate of good pairs, between hosts if any were measured.
+    good_gbs: the rate of good pairs, between hosts if any were measured. is_cut_short: whether a
+    fault or a signal ended the measurements.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -124,6 +125,7 @@ class Analysis:
     measured: int = 0
     least: float = math.inf
     good_gbs: float | None = None
+    is_cut_short: bool = False
 
     @property
     def answer(self) -> Answer:
@@ -133,8 +135,9 @@ class Analysis:
         is_slow = any(not one.is_layout for one in self.verdicts)
         if is_slow or any(one.is_slow for one in self.sharing):
             return "slow"
-        is_open = self.below or self.unjudged or self.untested or self.failed or self.maybe
-        return "cannot tell" if is_open or self.least > MUST_FIND else "nothing slow"
+        open_points = self.below, self.unjudged, self.untested, self.failed, self.maybe
+        is_open = any(open_points) or self.is_cut_short or self.least > MUST_FIND
+        return "cannot tell" if is_open else "nothing slow"
 
     @property
     def is_clean(self) -> bool:

@@ -113,6 +113,8 @@ def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
 
 
 def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
+    if analysis.is_cut_short:
+        yield f"The hunt ended early, after {counted(analysis.measured, 'pair')}. Run it again."
     if analysis.maybe:
         maybe = (f"{place_name(place, world)} by {_times(by)}x" for place, by in analysis.maybe)
         names = some_of(maybe, _PAIRS)
@@ -422,7 +424,7 @@ def assessment_of(
             )
         )
     named = {one.host for one in lines}
-    is_open = analysis.answer == "cannot tell"
+    is_open = analysis.answer == "cannot tell" or analysis.is_cut_short
     open_hosts = {*analysis.unjudged, *(world.host_names[one.key[0]] for one in analysis.untested
                                         if one.kind == "host")}  # fmt: skip
     lines += [
