@@ -246,6 +246,25 @@ def test_a_direction_without_a_rate_is_not_called_good(invoke: Invoke, tmp_path:
     assert found["unmeasured"].endswith("host m3 receiving and 14 more")
 
 
+def test_a_host_that_all_readings_name_is_bad(invoke: Invoke, tmp_path: Path) -> None:
+    """Only its direction is open, or whether it is all of it or its one rail that was measured."""
+    text = "a,b,direction,gbs\nn1,n2,a->b,24\nn1,n3,a->b,12\nn2,n3,a->b,12\n"
+    code, found = _verdict(invoke, text, tmp_path)
+    (verdict,) = found["verdicts"]
+    assert (code, verdict["is_certain"]) == (1, False)
+    assert "bad: n3\n" in judge(invoke, tmp_path, text, "--bad", "-")[1]
+    lines = [
+        f"n{a},n{b},{gpu},{gpu},{5 if 2 in (a, b) else 10}"
+        for a, b in _pairs(4)
+        for gpu in (0, 1)
+        if gpu == 0 or 2 not in (a, b)
+    ]
+    text = "\n".join(["a,b,gpu_a,gpu_b,gbs", *lines])
+    _, found = _verdict(invoke, text, tmp_path)
+    assert {name.split()[0] for one in found["verdicts"] for name in one["same"]} == {"rail"}
+    assert "bad: n2\n" in judge(invoke, tmp_path, text, "--bad", "-")[1]
+
+
 def test_two_equal_hosts_are_unknown_unless_the_rate_of_a_good_pair_is_given(
     invoke: Invoke, tmp_path: Path
 ) -> None:

@@ -406,21 +406,19 @@ def as_json(
 def assessment_of(
     analysis: Analysis, world: PairWorld, seconds: float, *, is_bad: bool
 ) -> Assessment:
-    """The verdicts as an assessment, with a line for every host. Bad is a host that is slow for
-    sure, or one of its ranks is; of a path nobody knows whose end it is. is_bad: of the whole.
+    """The verdicts as an assessment, with a line for every host. Bad is a host that all places name
+    which explain a verdict; of a path nobody knows whose end it is. is_bad: of the whole.
     """
     lines = []
     for one in analysis.verdicts:
-        key, kind = one.place.key, one.place.kind
-        number = {"host": key, "rank": tuple(world.host_numbers[rank] for rank in key)}.get(kind)
-        is_one = number is not None and one.is_certain and not one.is_layout
+        suspects = {_host_of(place, world) for place in (one.place, *one.same)}
         lines.append(
             AssessedLine(
                 name=place_name(one.place, world),
-                kind=kind,
+                kind=one.place.kind,
                 grade="good" if one.is_layout else "bad",
                 text=headline(one, world),
-                host=world.host_names[number[0]] if is_one and number else "",
+                host=suspects.pop() if len(suspects) == 1 else "",
             )
         )
     named = {one.host for one in lines}
@@ -443,3 +441,11 @@ def assessment_of(
         seconds=seconds,
         ended_s=time.time(),
     )
+
+
+def _host_of(place: Place, world: PairWorld) -> str:
+    """The host that a place is in, or an empty text where it is in several."""
+    names = world.hosts if place.kind in ("rank", "pair") else world.host_names
+    is_inside = place.kind in ("host", "rank", "path", "pair")
+    hosts = {names[number] for number in place.key} if is_inside else set[str]()
+    return hosts.pop() if len(hosts) == 1 else ""
