@@ -18,7 +18,7 @@ from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
-from collbench.doctor.tables.hunt import matrix
+from collbench.doctor.tables.hunt import assessment_of, matrix
 from tests.benchmarks.hunt_curves import (
     BEST_GBS,
     drawn,
@@ -301,6 +301,8 @@ def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
     oversubscribed = analyse([*fine, *_samples(ranks, "together", 4.0)], ranks)
     (sharing,) = oversubscribed.sharing
     assert (oversubscribed.verdicts, sharing.is_slow) == ((), True)
+    lines = assessment_of(oversubscribed, ranks, 1.0, is_bad=True).lines
+    assert [(one.kind, one.host) for one in lines if one.grade == "bad"] == [("network", "")]
     assert sharing.effect.factor == pytest.approx(2.5, rel=0.01)
     shared_link = analyse([*fine, *_samples(ranks, "together", 5.0, sharing=2)], ranks)
     (sharing,) = shared_link.sharing

@@ -21,6 +21,7 @@ _MATRIX_RANKS = 32  # from more ranks on, the matrix is one of hosts
 _SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
 _SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
 _PAIRS = 4  # that a line names
+_LOAD = "all well alone, slow together"
 _TOO_MUCH = 100.0  # times as slow, which a host should not need to be to be seen
 _NEXT: Mapping[str, str] = {
     "host": "compare its links, NIC, driver and BIOS with those of a good host; leave it out:"
@@ -186,7 +187,7 @@ def _of_load(sharing: Sharing) -> tuple[str, list[str]]:
     pairs = counted(sharing.pairs, "pair")
     if sharing.is_slow:
         slow = f"{effect.slow} of {counted(effect.of, 'transfer')} slow"
-        return f"SLOW  all well alone, slow together: {factor}, oversubscription", [
+        return f"SLOW  {_LOAD}: {factor}, oversubscription", [
             f"{slow}, with at most {pairs} on a host's links at once.",
             f"Next: {_NEXT['load']}",
         ]
@@ -421,6 +422,11 @@ def assessment_of(
                 host=suspects.pop() if len(suspects) == 1 else "",
             )
         )
+    lines += [
+        AssessedLine(name=_LOAD, kind="network", grade="bad", text=_of_load(one)[0])
+        for one in analysis.sharing
+        if one.is_slow
+    ]
     named = {one.host for one in lines}
     is_open = analysis.answer == "cannot tell" or analysis.is_cut_short
     open_hosts = {*analysis.unjudged, *(world.host_names[one.key[0]] for one in analysis.untested
