@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from collbench.bench.pairwise import Pairs
 from collbench.core.errors import RankLostError
 from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
 from collbench.doctor.hunt.read import read
@@ -78,14 +79,16 @@ def test_a_hunt_that_ends_early_calls_nothing_good(
         raise fault
 
     monkeypatch.setattr(Search, "run", end_early)
+    monkeypatch.setattr(Pairs, "busy_hosts", lambda _: {"h1": "h1 (load 9.0 on 2 cores)"})
     files = {name: tmp_path / name for name in ("json", "junit", "prometheus", "bad")}
     words = [word for name, file in files.items() for word in (f"--{name}", str(file))]
     found, out, _ = invoke("--backend", "cpu", "--ranks", "3", "--size", "1K", *words)
     assert found == code
     assert "The hunt ended early, after 3 pairs." in out
     assert "Nothing is slow" not in out
-    verdict = result_of(files["json"].read_text())["verdict"]
-    assert verdict == ("slow" if is_slow else "cannot tell")
+    document = result_of(files["json"].read_text())
+    assert document["verdict"] == ("slow" if is_slow else "cannot tell")
+    assert document["busy"] == ["h1"]
     grade = "bad" if is_slow else "unknown"
     assert f'grade="{grade}"}} 1' in files["prometheus"].read_text()
     assert ('<error message="cannot tell" />' in files["junit"].read_text()) != is_slow

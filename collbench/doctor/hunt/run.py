@@ -95,9 +95,9 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
-        busy = pairs.busy_hosts() if backend == "cpu" else []
+        busy = pairs.busy_hosts() if backend == "cpu" else {}
         if busy:
-            hosts = some_of(busy, _BUSY_SHOWN)
+            hosts = some_of(busy.values(), _BUSY_SHOWN)
             remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
         write = stack.enter_context(_csv(options["csv"], world))
 
@@ -120,6 +120,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             where=options["where"],
             modes=modes,
             rate_gbs=options["rate"],
+            busy=tuple(busy),
         )
         if not any(search.planned(search.choice)):
             hint = "--rails needs ranks on several hosts" if search.rails else "start more ranks"
@@ -129,8 +130,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         except (KeyboardInterrupt, CollbenchError):
             if search.samples:
                 remark("ended early; this is what was measured until then:")
-                early = analyse(search.samples, world, options["rate"])
-                early = replace(early, is_cut_short=True)
+                early = replace(search.analysis(), is_cut_short=True)
                 _show(options, early, world, search.samples, "", start)
             raise
     unmeasured = ""

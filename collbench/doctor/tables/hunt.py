@@ -63,7 +63,8 @@ def lines(
         shown += ["", *wrapped(asked, columns)]
     shown.append("")
     told = [(headline(one, world), details(one, world)) for one in analysis.verdicts]
-    for head, more in [*told, *map(_of_load, analysis.sharing), *_open_points(analysis, world)]:
+    loads = [_of_load(one) for one in analysis.sharing if not one.is_open]
+    for head, more in [*told, *loads, *_open_points(analysis, world)]:
         first, *rest = wrapped(head, columns)
         judgement = {"SLOW": "worse", "UNKNOWN": "cannot tell"}.get(head.split()[0])
         shown += [paint(first, judgement) if judgement else first, *rest]
@@ -120,6 +121,11 @@ def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
         maybe = (f"{place_name(place, world)} by {_times(by)}x" for place, by in analysis.maybe)
         names = some_of(maybe, _PAIRS)
         yield f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
+    if factors := [_factor(one.effect) for one in analysis.sharing if one.is_open]:
+        yield (
+            f"Maybe slow: {_LOAD}, {factors[0]}; by the network, or by busy cores on"
+            f" {some_of(analysis.busy, _PAIRS)}. Measure again while nothing else runs there."
+        )
     if analysis.failed:
         yield f"Not judged: {pair_names(analysis.failed, world)}, without a rate."
     if analysis.unjudged:
@@ -423,9 +429,14 @@ def assessment_of(
             )
         )
     lines += [
-        AssessedLine(name=_LOAD, kind="network", grade="bad", text=_of_load(one)[0])
+        AssessedLine(
+            name=_LOAD,
+            kind="network",
+            grade="bad" if one.is_slow else "unknown",
+            text=_factor(one.effect),
+        )
         for one in analysis.sharing
-        if one.is_slow
+        if one.is_slow or one.is_open
     ]
     named = {one.host for one in lines}
     is_open = analysis.answer == "cannot tell" or analysis.is_cut_short
