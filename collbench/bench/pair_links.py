@@ -59,7 +59,7 @@ class MpiLink(PairLink):
         self._rank = context.rank
 
     def barrier(self, deadline_s: float) -> None:
-        with self._watchdog.limit("all ranks to begin a round", deadline_s):
+        with self._watchdog.together("all ranks to begin a round", deadline_s):
             start = time.monotonic()
             request = self._comm.Ibarrier()
             while not request.Test():

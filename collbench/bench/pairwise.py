@@ -51,16 +51,16 @@ class Pairs:
         if self._workers is not None:
             self._workers.close()
 
-    def busy_hosts(self) -> list[str]:
-        """Hosts on whose cores others were busy in the last minute, with their load."""
+    def busy_hosts(self) -> dict[str, str]:
+        """Hosts on whose cores others were busy in the last minute, and a text with their load."""
         if self._workers is None:
-            return []
+            return {}
         loads = self._workers.call(PairRank.load, timeout_s=self.settings.timeout_s)
-        return [
-            f"{host} (load {load:.1f} on {cores} cores)"
+        return {
+            host: f"{host} (load {load:.1f} on {cores} cores)"
             for host, (load, cores) in dict(zip(self.world.hosts, loads, strict=True)).items()
             if load > cores
-        ]
+        }
 
     def measure(self, pairs: Sequence[tuple[int, int]], mode: Mode) -> Iterator[PairSample]:
         """The pairs of a round in this mode, in one direction and then in the other."""

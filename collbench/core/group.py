@@ -22,6 +22,7 @@ class CallLimit(Protocol):
     """What gives blocking calls a deadline (see launch/watchdog.py)."""
 
     def limit(self, what: str, deadline_s: float) -> AbstractContextManager[None]: ...
+    def together(self, what: str, deadline_s: float) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,10 +129,24 @@ def fate_in(world: GuardedWorld, page: Page, rank: int, me: int) -> str:
         return fate(world.pids[rank], None)
     silence_s = page.silence_s(rank)
     return (
-        f"on host {world.hosts[rank]} sent no heartbeat for {silence_s:.0f} s"
+        f"on host {world.hosts[rank]} sent host {world.hosts[me]} no heartbeat for"
+        f" {silence_s:.0f} s"
         if silence_s > SILENT_S
         else RUNS
     )
+
+
+def blame_in(world: GuardedWorld | None, fates: Mapping[int, str], me: int) -> str:
+    """Whom rank `me` blames, by the fates of other ranks: each that is lost; but where it hears no
+    host, its own is more likely to be cut off than all others.
+    """
+    lost, cut_off = {rank: what for rank, what in fates.items() if what != RUNS}, ""
+    if world is not None:
+        far = [rank for rank in fates if world.hosts[rank] != world.hosts[me]]
+        if len({world.hosts[rank] for rank in far}) > 1 and lost.keys() >= {*far}:
+            cut_off = f"; it hears no other host: host {world.hosts[me]} may be cut off"
+            lost = {rank: what for rank, what in lost.items() if rank not in far}
+    return "".join(f"; rank {rank} {what}" for rank, what in sorted(lost.items())) + cut_off
 
 
 def start(page: Page, started: Launcher) -> None:
@@ -262,7 +276,7 @@ class _Guardian:
             return f"{me} {own}"
         if own != RUNS or not (lost or is_late):  # the whole job is stopped, or all may yet come
             return ""
-        blame = "".join(f"; rank {rank} {what}" for rank, what in sorted(lost.items()))
+        blame = blame_in(world, lost, self.started.rank)
         return f"{me} waited {waited_s:.1f} s for {wait.what}{blame}"
 
     def _fates(self, world: GuardedWorld | None) -> dict[int, str]:

@@ -145,12 +145,12 @@ class Watchdog:
             yield
 
     @contextmanager
-    def together(self, what: str) -> Iterator[None]:
+    def together(self, what: str, deadline_s: float = TOGETHER_S) -> Iterator[None]:
         """A limit for what all ranks do at the same time: a long one, and a short one once a rank
         is seen stopped or gone.
         """
         now = time.monotonic()
-        with self._waiting(GuardedWait(what, now, now + max(TOGETHER_S, self.lost_s), self.lost_s)):
+        with self._waiting(GuardedWait(what, now, now + max(deadline_s, self.lost_s), self.lost_s)):
             yield
 
     @contextmanager

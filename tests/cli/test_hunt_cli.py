@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from collbench.bench.pairwise import Pairs
+from collbench.core.errors import RankLostError
 from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
 from collbench.doctor.hunt.read import read
+from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import analyse
 from collbench.doctor.tables.hunt import lines
 from tests.support.commands import Invoke, result_of, stdin_of
@@ -51,6 +54,45 @@ def pairs(tmp_path: Path) -> Path:
     ]
     file.write_text("\n".join(["src,dst,direction,busbw", *rows, ""]))
     return file
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(RankLostError("rank 1 is gone"), 4), (KeyboardInterrupt(), 130)]
+)
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_hunt_that_ends_early_calls_nothing_good(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: BaseException,
+    code: int,
+    is_slow: bool,
+) -> None:
+    """Even after measurements that would be enough; a rank that is slow for sure stays so."""
+
+    def end_early(search: Search) -> None:
+        search.samples += [
+            PairSample(a=a, b=b, gbs=(5.0 if is_slow and a == 2 else 10.0) + k / 20)
+            for k in range(12)
+            for a, b in _pairs(3)
+        ]
+        raise fault
+
+    monkeypatch.setattr(Search, "run", end_early)
+    monkeypatch.setattr(Pairs, "busy_hosts", lambda _: {"h1": "h1 (load 9.0 on 2 cores)"})
+    files = {name: tmp_path / name for name in ("json", "junit", "prometheus", "bad")}
+    words = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    found, out, _ = invoke("--backend", "cpu", "--ranks", "3", "--size", "1K", *words)
+    assert found == code
+    assert "The hunt ended early, after 3 pairs." in out
+    assert "Nothing is slow" not in out
+    document = result_of(files["json"].read_text())
+    assert document["verdict"] == ("slow" if is_slow else "cannot tell")
+    assert document["busy"] == ["h1"]
+    grade = "bad" if is_slow else "unknown"
+    assert f'grade="{grade}"}} 1' in files["prometheus"].read_text()
+    assert ('<error message="cannot tell" />' in files["junit"].read_text()) != is_slow
+    assert files["bad"].exists() == is_slow
 
 
 def test_a_csv_of_anybody_is_judged(invoke: Invoke, pairs: Path) -> None:
@@ -205,6 +247,25 @@ def test_a_direction_without_a_rate_is_not_called_good(invoke: Invoke, tmp_path:
     many = "\n".join(f"m{k},n{k},a->b,24" for k in range(9))
     _, found = _verdict(invoke, f"a,b,direction,gbs\n{many}", tmp_path)
     assert found["unmeasured"].endswith("host m3 receiving and 14 more")
+
+
+def test_a_host_that_all_readings_name_is_bad(invoke: Invoke, tmp_path: Path) -> None:
+    """Only its direction is open, or whether it is all of it or its one rail that was measured."""
+    text = "a,b,direction,gbs\nn1,n2,a->b,24\nn1,n3,a->b,12\nn2,n3,a->b,12\n"
+    code, found = _verdict(invoke, text, tmp_path)
+    (verdict,) = found["verdicts"]
+    assert (code, verdict["is_certain"]) == (1, False)
+    assert "bad: n3\n" in judge(invoke, tmp_path, text, "--bad", "-")[1]
+    lines = [
+        f"n{a},n{b},{gpu},{gpu},{5 if 2 in (a, b) else 10}"
+        for a, b in _pairs(4)
+        for gpu in (0, 1)
+        if gpu == 0 or 2 not in (a, b)
+    ]
+    text = "\n".join(["a,b,gpu_a,gpu_b,gbs", *lines])
+    _, found = _verdict(invoke, text, tmp_path)
+    assert {name.split()[0] for one in found["verdicts"] for name in one["same"]} == {"rail"}
+    assert "bad: n2\n" in judge(invoke, tmp_path, text, "--bad", "-")[1]
 
 
 def test_two_equal_hosts_are_unknown_unless_the_rate_of_a_good_pair_is_given(

@@ -18,7 +18,7 @@ from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
-from collbench.doctor.tables.hunt import matrix
+from collbench.doctor.tables.hunt import assessment_of, lines, matrix
 from tests.benchmarks.hunt_curves import (
     BEST_GBS,
     drawn,
@@ -301,11 +301,28 @@ def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
     oversubscribed = analyse([*fine, *_samples(ranks, "together", 4.0)], ranks)
     (sharing,) = oversubscribed.sharing
     assert (oversubscribed.verdicts, sharing.is_slow) == ((), True)
+    judged = assessment_of(oversubscribed, ranks, 1.0, is_bad=True).lines
+    assert [(one.kind, one.host) for one in judged if one.grade == "bad"] == [("network", "")]
     assert sharing.effect.factor == pytest.approx(2.5, rel=0.01)
     shared_link = analyse([*fine, *_samples(ranks, "together", 5.0, sharing=2)], ranks)
     (sharing,) = shared_link.sharing
     assert (shared_link.is_clean, sharing.is_slow) == (True, False)
     assert analyse([*fine, *_samples(ranks, "together", 9.9)], ranks).sharing == ()
+
+
+def test_what_may_wait_for_cores_does_not_make_the_network_slow() -> None:
+    """Pairs of hosts that are free show it even so."""
+    ranks = world(8)
+    samples = [*_samples(ranks, "alone", 10.0), *_samples(ranks, "together", 4.0)]
+    assert analyse(samples, ranks, busy=ranks.hosts[:3]).answer == "slow"
+    found = analyse(samples, ranks, busy=ranks.hosts[1:])
+    assert (found.answer, found.sharing[0].is_slow) == ("cannot tell", False)
+    shown = " ".join(lines(found, ranks, samples, 1000))
+    assert "UNKNOWN  Maybe slow: all well alone, slow together, slow by 2.50x" in shown
+    assert "switches" not in shown
+    grades = {one.grade for one in assessment_of(found, ranks, 1.0, is_bad=False).lines}
+    assert grades == {"unknown", "skipped"}
+    assert analyse(_samples(ranks, "alone", 10.0), ranks, busy=ranks.hosts).is_clean
 
 
 def _samples(ranks: PairWorld, mode: Mode, gbs: float, sharing: int = 1) -> list[PairSample]:

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from collbench.core.group import Rank, RankContext
-from collbench.launch.driver import EXTENSIONS
+from collbench.launch.driver import EXTENSIONS, RUNS
+from collbench.launch.guardian import GuardedWorld, blame_in
 from collbench.launch.mpi import _MpiWorkerGroup
 from collbench.launch.server import Reply
 from tests.support.runs import ROOT, environment
@@ -62,6 +63,18 @@ def test_all_end_once_the_words_are_taken(
             time.sleep(late_s)
         assert process.communicate()[1] == f"{WORDS}\n"
         assert process.returncode == code
+
+
+def test_a_rank_that_hears_no_other_host_suspects_its_own() -> None:
+    world = GuardedWorld(["a", "a", "b", "c"], [1, 2, 3, 4])
+    silent = {2: "is silent", 3: "is silent"}
+    heard = {1: RUNS, 2: "is silent", 3: RUNS}
+    assert blame_in(world, heard, 0) == "; rank 2 is silent"
+    assert blame_in(world, {1: "is gone", **silent}, 0) == (
+        "; rank 1 is gone; it hears no other host: host a may be cut off"
+    )
+    two = GuardedWorld(["a", "b"], [1, 2])
+    assert blame_in(two, {1: "is silent"}, 0) == "; rank 1 is silent"
 
 
 def test_rank_0_does_its_part_with_a_deadline() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import result_of
-from tests.support.runs import Run
+from tests.support.runs import STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run
 from tests.support.two_hosts import two_hosts
 
 HUNT = [sys.executable, "-m", "collbench", "hunt", "--json", "-", "--size"]
@@ -72,6 +72,19 @@ def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
             named = verdict["kind"], verdict["key"], verdict["flow"]
             assert named == ("path", [1, 2], "out"), run.stderr
             assert _worst(others) < BUSY, run.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_host_that_is_cut_off_is_named_by_one_that_hears_others(tmp_path: Path) -> None:
+    with two_hosts(tmp_path, 3) as hosts:
+        command = [*HUNT, "128K", "--csv", str(tmp_path / "rows.csv")]
+        command += ["--timeout", str(STUCK_TIMEOUT_S)]
+        with Run(tmp_path, hosts.command((1, 1, 1), command)) as run:
+            run.wait_for_rows()
+            hosts.cut(1, ("data0",))
+            assert run.finish(STUCK_LIMIT_S) == 4
+            named = f"rank 1 on host {hosts.names[1]} sent host {hosts.names[0]} no heartbeat"
+            assert any(named in line for line in run.errors()), run.stderr
 
 
 BLAME = [*HUNT, "256K", "--blame"]

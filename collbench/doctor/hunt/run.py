@@ -95,9 +95,9 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
-        busy = pairs.busy_hosts() if backend == "cpu" else []
+        busy = pairs.busy_hosts() if backend == "cpu" else {}
         if busy:
-            hosts = some_of(busy, _BUSY_SHOWN)
+            hosts = some_of(busy.values(), _BUSY_SHOWN)
             remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
         write = stack.enter_context(_csv(options["csv"], world))
 
@@ -120,6 +120,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             where=options["where"],
             modes=modes,
             rate_gbs=options["rate"],
+            busy=tuple(busy),
         )
         if not any(search.planned(search.choice)):
             hint = "--rails needs ranks on several hosts" if search.rails else "start more ranks"
@@ -129,7 +130,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         except (KeyboardInterrupt, CollbenchError):
             if search.samples:
                 remark("ended early; this is what was measured until then:")
-                early = analyse(search.samples, world, options["rate"])
+                early = replace(search.analysis(), is_cut_short=True)
                 _show(options, early, world, search.samples, "", start)
             raise
     unmeasured = ""
@@ -190,7 +191,10 @@ def _show(
             f" in {format_duration(seconds)}, every result compared"
         )
     is_bad = bool(wrong) or analysis.answer == "slow"
-    write_assessment(assessment_of(analysis, world, seconds, is_bad=is_bad), options, out)
-    if len(wrong) == len(samples):
+    assessment = assessment_of(analysis, world, seconds, is_bad=is_bad)
+    if analysis.is_cut_short and not assessment.bad_hosts:
+        options = {**options, "bad": None}  # an empty list would say that no host is bad
+    write_assessment(assessment, options, out)
+    if len(wrong) == len(samples) and not analysis.is_cut_short:
         raise UnavailableError("no pair has a rate", "look at the reasons in the CSV")
     return 1 if wrong else _CODES[analysis.answer]

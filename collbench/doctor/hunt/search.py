@@ -2,7 +2,7 @@
 miss and squares around what may be slow.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -28,7 +28,8 @@ class Search:
 
     measure: the pairs of a round in a mode. clock: seconds since the budget began. modes: of the
     measurements, None: both of few ranks, or else together. rate_gbs: of a good pair, if known.
-    samples: of all that was measured; missed: the measurements of pairs that came too late.
+    busy: hosts on whose cores others are. samples: of all that was measured; missed: the
+    measurements of pairs that came too late.
     """
 
     world: PairWorld
@@ -40,6 +41,7 @@ class Search:
     where: Where = "both"
     modes: Sequence[Mode] | None = None
     rate_gbs: float | None = None
+    busy: Collection[str] = ()
     samples: list[PairSample] = field(default_factory=list)
     missed: int = 0
 
@@ -53,7 +55,7 @@ class Search:
         few = (of for most, of in _REPEATS_OF_FEW if n <= most)
         for _ in range(next(few, _REPEATS)):
             self._measure(turns, _FIRST_SHARE * self.budget_s)
-        analysis = analyse(self.samples, self.world, self.rate_gbs)
+        analysis = self.analysis()
         if choice == "quick":
             return analysis
         for _ in range(_TURNS_OF_MISSING):
@@ -62,8 +64,12 @@ class Search:
                 break
             for _ in range(_REPEATS):
                 self._measure(packed(wanted), self.budget_s)
-            analysis = analyse(self.samples, self.world, self.rate_gbs)
+            analysis = self.analysis()
         return analysis
+
+    def analysis(self) -> Analysis:
+        """What the samples until now say."""
+        return analyse(self.samples, self.world, self.rate_gbs, self.busy)
 
     def planned(self, choice: str) -> list[Round]:
         """The rounds of a choice of pairs."""

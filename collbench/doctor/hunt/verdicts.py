@@ -4,7 +4,7 @@ evidence, and which pairs are missing where that cannot be told.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -88,13 +88,15 @@ class Verdict:
 class Sharing:
     """How much longer transfers take while all pairs of a round are loaded, with the evidence in
     pairs and directions. pairs: that share the links of a host. is_slow: longer than one shared
-    link explains.
+    link explains, which pairs of hosts show whose cores are free. is_open: only those of busy hosts
+    do, which may have waited for cores.
     """
 
     is_inside: bool
     effect: Effect
     pairs: int
     is_slow: bool
+    is_open: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +109,9 @@ class Analysis:
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
     or with such of slow hosts alone. untested: directions of hosts (or of ranks of one host) that
     no pair with a rate has. failed: pairs without a rate, though they were tried.
-    measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
-    good_gbs: the rate of good pairs, between hosts if any were measured.
+    busy: hosts on whose cores others were. measured: the pairs with a rate. least: the factor by
+    which a host must be slow to be found. good_gbs: the rate of good pairs, between hosts if any
+    were measured. is_cut_short: whether a fault or a signal ended the measurements.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -121,9 +124,11 @@ class Analysis:
     unjudged: tuple[str, ...] = ()
     untested: tuple[Place, ...] = ()
     failed: tuple[Pair, ...] = ()
+    busy: tuple[str, ...] = ()
     measured: int = 0
     least: float = math.inf
     good_gbs: float | None = None
+    is_cut_short: bool = False
 
     @property
     def answer(self) -> Answer:
@@ -133,8 +138,10 @@ class Analysis:
         is_slow = any(not one.is_layout for one in self.verdicts)
         if is_slow or any(one.is_slow for one in self.sharing):
             return "slow"
-        is_open = self.below or self.unjudged or self.untested or self.failed or self.maybe
-        return "cannot tell" if is_open or self.least > MUST_FIND else "nothing slow"
+        open_points = self.below, self.unjudged, self.untested, self.failed, self.maybe
+        is_open = any(open_points) or any(one.is_open for one in self.sharing)
+        is_open = is_open or self.is_cut_short or self.least > MUST_FIND
+        return "cannot tell" if is_open else "nothing slow"
 
     @property
     def is_clean(self) -> bool:
@@ -147,9 +154,13 @@ _Kind = tuple[Mode, bool, bool]
 
 
 def analyse(
-    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None = None
+    samples: Iterable[PairSample],
+    world: PairWorld,
+    rate_gbs: float | None = None,
+    busy: Collection[str] = (),
 ) -> Analysis:
-    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known.
+    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known. busy: hosts
+    on whose cores others were meanwhile.
 
     >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
     >>> pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
@@ -188,13 +199,14 @@ def analyse(
     ]
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(_sharing(fits, samples)),
+        sharing=tuple(_sharing(fits, samples, world, busy)),
         suspects=tuple(dict.fromkeys(again)),
         maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
         is_below_best=any(one.is_by_best for one in fits.values()),
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
+        busy=tuple(busy),
         measured=len(measured),
         unjudged=_unjudged(fits, verdicts, world),
         untested=tuple(_untested(fits, world)),
@@ -364,7 +376,12 @@ def ends_of(place: Place, world: PairWorld) -> list[int]:
     return []
 
 
-def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterator[Sharing]:
+def _sharing(
+    fits: Mapping[_Kind, Fit],
+    samples: Iterable[PairSample],
+    world: PairWorld,
+    busy: Collection[str],
+) -> Iterator[Sharing]:
     """What the load of all pairs of a round adds to the times alone, pair by pair."""
     sharing: dict[Pair, int] = defaultdict(int)  # the most in any round: no more is then blamed
     for sample in samples:
@@ -380,11 +397,16 @@ def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterat
         # what a link that the pairs of a host share explains
         explained = np.log([1.0 if is_inside else sharing[ends] for ends in both])
         if (effect := _effect_of_load(added)) is not None:
+            is_free = np.array([not any(world.hosts[end] in busy for end in ends) for ends in both])
+            beyond = added - explained
+            is_slow = not is_inside and _effect_of_load(beyond[is_free]) is not None
+            is_maybe = not is_inside and _effect_of_load(beyond) is not None
             yield Sharing(
                 is_inside=is_inside,
                 effect=effect,
                 pairs=max(sharing[ends] for ends in both),
-                is_slow=not is_inside and _effect_of_load(added - explained) is not None,
+                is_slow=is_slow,
+                is_open=is_maybe and not is_slow,
             )
 
 

@@ -21,6 +21,7 @@ _MATRIX_RANKS = 32  # from more ranks on, the matrix is one of hosts
 _SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
 _SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
 _PAIRS = 4  # that a line names
+_LOAD = "all well alone, slow together"
 _TOO_MUCH = 100.0  # times as slow, which a host should not need to be to be seen
 _NEXT: Mapping[str, str] = {
     "host": "compare its links, NIC, driver and BIOS with those of a good host; leave it out:"
@@ -62,7 +63,8 @@ def lines(
         shown += ["", *wrapped(asked, columns)]
     shown.append("")
     told = [(headline(one, world), details(one, world)) for one in analysis.verdicts]
-    for head, more in [*told, *map(_of_load, analysis.sharing), *_open_points(analysis, world)]:
+    loads = [_of_load(one) for one in analysis.sharing if not one.is_open]
+    for head, more in [*told, *loads, *_open_points(analysis, world)]:
         first, *rest = wrapped(head, columns)
         judgement = {"SLOW": "worse", "UNKNOWN": "cannot tell"}.get(head.split()[0])
         shown += [paint(first, judgement) if judgement else first, *rest]
@@ -113,10 +115,17 @@ def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
 
 
 def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
+    if analysis.is_cut_short:
+        yield f"The hunt ended early, after {counted(analysis.measured, 'pair')}. Run it again."
     if analysis.maybe:
         maybe = (f"{place_name(place, world)} by {_times(by)}x" for place, by in analysis.maybe)
         names = some_of(maybe, _PAIRS)
         yield f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
+    if factors := [_factor(one.effect) for one in analysis.sharing if one.is_open]:
+        yield (
+            f"Maybe slow: {_LOAD}, {factors[0]}; by the network, or by busy cores on"
+            f" {some_of(analysis.busy, _PAIRS)}. Measure again while nothing else runs there."
+        )
     if analysis.failed:
         yield f"Not judged: {pair_names(analysis.failed, world)}, without a rate."
     if analysis.unjudged:
@@ -184,7 +193,7 @@ def _of_load(sharing: Sharing) -> tuple[str, list[str]]:
     pairs = counted(sharing.pairs, "pair")
     if sharing.is_slow:
         slow = f"{effect.slow} of {counted(effect.of, 'transfer')} slow"
-        return f"SLOW  all well alone, slow together: {factor}, oversubscription", [
+        return f"SLOW  {_LOAD}: {factor}, oversubscription", [
             f"{slow}, with at most {pairs} on a host's links at once.",
             f"Next: {_NEXT['load']}",
         ]
@@ -404,25 +413,33 @@ def as_json(
 def assessment_of(
     analysis: Analysis, world: PairWorld, seconds: float, *, is_bad: bool
 ) -> Assessment:
-    """The verdicts as an assessment, with a line for every host. Bad is a host that is slow for
-    sure, or one of its ranks is; of a path nobody knows whose end it is. is_bad: of the whole.
+    """The verdicts as an assessment, with a line for every host. Bad is a host that all places name
+    which explain a verdict; of a path nobody knows whose end it is. is_bad: of the whole.
     """
     lines = []
     for one in analysis.verdicts:
-        key, kind = one.place.key, one.place.kind
-        number = {"host": key, "rank": tuple(world.host_numbers[rank] for rank in key)}.get(kind)
-        is_one = number is not None and one.is_certain and not one.is_layout
+        suspects = {_host_of(place, world) for place in (one.place, *one.same)}
         lines.append(
             AssessedLine(
                 name=place_name(one.place, world),
-                kind=kind,
+                kind=one.place.kind,
                 grade="good" if one.is_layout else "bad",
                 text=headline(one, world),
-                host=world.host_names[number[0]] if is_one and number else "",
+                host=suspects.pop() if len(suspects) == 1 else "",
             )
         )
+    lines += [
+        AssessedLine(
+            name=_LOAD,
+            kind="network",
+            grade="bad" if one.is_slow else "unknown",
+            text=_factor(one.effect),
+        )
+        for one in analysis.sharing
+        if one.is_slow or one.is_open
+    ]
     named = {one.host for one in lines}
-    is_open = analysis.answer == "cannot tell"
+    is_open = analysis.answer == "cannot tell" or analysis.is_cut_short
     open_hosts = {*analysis.unjudged, *(world.host_names[one.key[0]] for one in analysis.untested
                                         if one.kind == "host")}  # fmt: skip
     lines += [
@@ -441,3 +458,11 @@ def assessment_of(
         seconds=seconds,
         ended_s=time.time(),
     )
+
+
+def _host_of(place: Place, world: PairWorld) -> str:
+    """The host that a place is in, or an empty text where it is in several."""
+    names = world.hosts if place.kind in ("rank", "pair") else world.host_names
+    is_inside = place.kind in ("host", "rank", "path", "pair")
+    hosts = {names[number] for number in place.key} if is_inside else set[str]()
+    return hosts.pop() if len(hosts) == 1 else ""
