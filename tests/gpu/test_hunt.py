@@ -16,7 +16,7 @@ def answer_of(gpus: int, file: Path, *args: str) -> dict[str, Any]:
     command = ["-m", "collbench", *args, "--backend", "nccl", "--json", str(file)]
     ended = run(started("mpi", gpus, command), LIMIT_S)
     assert "Traceback" not in ended.stderr
-    assert ended.code in (0, 1), ended.stderr
+    assert ended.code in (0, 1, 5), ended.stderr
     answer: dict[str, Any] = json.loads(file.read_text())["data"]
     return answer
 
