@@ -65,10 +65,10 @@ def test_a_check_and_its_documents(
     names = [one["name"] for one in document["checks"]]
     assert names == [
         "topology",
-        "rank0 <-> rank1, 8 bytes",
         "rank0 -> rank1",
         "rank1 -> rank0",
         "rank0 <-> rank1",
+        "rank0 <-> rank1, 8 bytes",
         "allreduce 4K",
         "scatter 4K",
     ]
