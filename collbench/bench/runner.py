@@ -331,8 +331,16 @@ class Measurement:
         yield from (self._record(point) for point in self.points if point.waived)
         groups = self._by_session()
         together = [one for key, of in groups.items() if not is_apart(key, of) for one in of]
-        # size by size, so that what time is left for has what it is held against beside it
-        together.sort(key=lambda one: (one.case.size_bytes, not is_peer(one.case.backend)))
+        # libraries beside ours, so that what time is left for has what it is held against
+        places: dict[tuple[str, int], int] = {}
+        for case in (one.case for one in together):
+            places.setdefault((case.op, case.size_bytes), len(places))
+        together.sort(
+            key=lambda one: (
+                places[one.case.op, one.case.size_bytes],
+                not is_peer(one.case.backend),
+            )
+        )
         yield from self._rounds(together, end_s)
         is_first = not together
         for turn in self._turns():

@@ -201,7 +201,6 @@ def test_what_no_backend_heeds_is_refused(invoke: Invoke, args: list[str], match
 @pytest.mark.parametrize(
     "args",
     [
-        [],
         ["--help"],
         ["--version"],
         ["algos"],

@@ -152,5 +152,5 @@ def test_a_signal_that_comes_while_a_rank_gets_its_guardian_ends_it_in_order(
     )
     ranks = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"}
     done = said_by([sys.executable, "-c", script], env=ranks)
-    assert (done.returncode, done.stdout) == (exit_code_of(number), "")
+    assert (done.returncode, done.stdout) == (exit_code_of(number), ""), done.stderr
     assert done.stderr == f"{text_of(number)}\n"
