@@ -18,7 +18,6 @@ from collbench.bench.overlap import (
 )
 from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.tables.overlap import advice, heading, line
-from collbench.compare.tables.summary import devices_of
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.group import Group
@@ -33,6 +32,7 @@ from collbench.core.options import (
     refuse_sharing,
 )
 from collbench.core.record import Writer
+from collbench.core.rows import devices_of
 from collbench.core.screen import document_on_stdout, remark, say, width
 from collbench.device.card import device_count
 from collbench.device.loads import load_cublas

@@ -62,6 +62,7 @@ from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Options, Settings, refuse, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.record import NOT_TRUE, Record, Writer, read
+from collbench.core.rows import devices_of
 from collbench.core.screen import (
     activity_shown,
     document_on_stdout,
@@ -202,8 +203,7 @@ def _drive(
             remark(_what_is_kept(csv, kept))
             raise
         if options.get("json") is not None:
-            machine = ", ".join(dict.fromkeys(row.device for row in records if row.device))
-            text = result_json([asdict(row) for row in records], machine=machine)
+            text = result_json([asdict(row) for row in records], machine=devices_of(records))
             write_document(text, options["json"], "--json")
         show_releases(records, sweep.backend, out)
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))

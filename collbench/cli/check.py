@@ -53,9 +53,9 @@ def command(context: click.Context, /, **_: object) -> int:
 
     Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
     shipped results of the same GPUs, what the links allow, or what --save has kept of this node and
-    of its peers; or UNKNOWN, where there is nothing to judge by. Rates are bus bandwidths, of a
-    link those of one direction. The last line has the verdict of the whole. The exit code is 1 if
-    anything failed, and 5 if most lines are UNKNOWN.
+    of its peers; or UNKNOWN, where there is nothing to judge by, or noise. Rates are bus
+    bandwidths, of a link those of one direction. The last line has the verdict of the whole. The
+    exit code is 1 if anything failed, and 5 if most lines are UNKNOWN.
 
     \b
     Examples:

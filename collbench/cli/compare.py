@@ -276,7 +276,8 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     out, target = sys.stdout, options["plot"]
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
     if options["json"] is not None:
-        from collbench.compare.tables.summary import best_data, devices_of
+        from collbench.compare.tables.summary import best_data
+        from collbench.core.rows import devices_of
 
         document = result_json(best_data(loaded.records), machine=devices_of(loaded.records))
         write_document(document, options["json"], "--json")

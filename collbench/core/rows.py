@@ -91,6 +91,11 @@ def is_noise(row: Record) -> bool:
     return repeat_scale_of(row) > NOISY_SCALE or has_note(row, "noisy")
 
 
+def devices_of(rows: Iterable[Record]) -> str:
+    """On what rows were measured."""
+    return ", ".join(sorted({row.device for row in rows} - {""}))
+
+
 def shown_us(row: Record) -> float:
     """The time of a row; of noise the fastest repeat, than which it is less."""
     return min(times_of(row)) if is_noise(row) else median_of(row)

@@ -34,6 +34,7 @@ from collbench.core.record import STATUSES, Record
 from collbench.core.rows import (
     KNOB_NAMES,
     Workload,
+    devices_of,
     gpu_pairs,
     is_noise,
     label,
@@ -118,8 +119,8 @@ def counts(rows: Sequence[Record]) -> str:
 
 
 def measured_text(rows: Sequence[Record]) -> str:
-    """On what and when rows were measured, and of NCCL the releases, the state of NVLS, and the
-    buffers where they are those that it is slowest with.
+    """On what and when rows were measured, and of NCCL the releases, the state of NVLS, and that
+    buffers were plain, if all were in a sweep of ours; of other tools' rows nobody knows.
     """
     days = sorted({row.timestamp[:10] for row in rows} - {""})
     parts = [devices_of(rows), " to ".join(dict.fromkeys((*days[:1], *days[-1:])))]
@@ -127,7 +128,7 @@ def measured_text(rows: Sequence[Record]) -> str:
     versions = {text for text, _ in of_nccl}
     if releases := sorted({found for text in versions for found in _NCCL.findall(text)}):
         states = ", ".join(sorted(set(map(nvls_of, versions))))
-        is_plain = {buffers for _, buffers in of_nccl} == {"plain"}
+        is_plain = all(text.startswith("collbench ") and of == "plain" for text, of in of_nccl)
         buffers = " on plain buffers" * is_plain
         parts.append(f"NCCL {', '.join(releases)}{buffers} with NVLS {states}")
     return "; ".join(filter(None, parts))
@@ -142,11 +143,6 @@ def nvls_of(versions: str) -> str:
         return "allowed"
     # a sweep of ours lists all NCCL_* variables that were set
     return "NCCL's choice" if versions.startswith("collbench ") else "not known"
-
-
-def devices_of(rows: Sequence[Record]) -> str:
-    """On what the rows were measured."""
-    return ", ".join(sorted({row.device for row in rows} - {""}))
 
 
 def best_data(rows: Sequence[Record]) -> list[dict[str, object]]:

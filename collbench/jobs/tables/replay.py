@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from collbench.bench.replay import ReplayProof
 from collbench.core.files import result_json
 from collbench.core.record import Record
+from collbench.core.rows import devices_of
 from collbench.core.text import counted, paragraphs, table
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.jobs.advice import (
@@ -330,8 +331,8 @@ def replay_json(replay: Replay) -> str:
         "settings": replay.settings,
         "environment": replay.environment,
     }
-    devices = {row.device for rows in replay.rows.values() for row in rows.values()}
-    return result_json(document, machine=", ".join(sorted(devices - {""})))
+    rows = (row for of_forms in replay.rows.values() for row in of_forms.values())
+    return result_json(document, machine=devices_of(rows))
 
 
 def _document(replay: Replay, one: JobOperation) -> dict[str, object]:

@@ -14,16 +14,18 @@
 #   HealthCheckProgram=/etc/slurm/node-check.sh
 #   HealthCheckInterval=3600
 #   HealthCheckNodeState=IDLE
-#
-# The folder of nodes must exist, as `collbench check --save --nodes` makes it: else nothing is
-# checked, and no node is drained.
 export PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 collbench=${COLLBENCH:-/opt/collbench/bin/collbench}
 scontrol=${SCONTROL:-scontrol}
 nodes=${COLLBENCH_NODES:-/shared/collbench/nodes}
 node=${SLURMD_NODENAME:-$(hostname -s)}
 
-report=$(timeout -k 10 120 "$collbench" check --nodes "$nodes" 2>&1)
+if [ -d "$nodes" ]; then
+    report=$(timeout -k 10 120 "$collbench" check --nodes "$nodes" 2>&1)
+else
+    echo "collbench: there is no folder $nodes of saved checks" >&2
+    report=$(timeout -k 10 120 "$collbench" check 2>&1)
+fi
 code=$?
 verdict=$(grep '^FAIL: ' <<< "$report" | tail -1)
 case $code in 0 | 1 | 5) ;; *) tail -n 3 <<< "$report" >&2 ;; esac
