@@ -51,7 +51,8 @@ _REGISTER_S = 0.5  # for a launcher to hear of ranks that have come last
 _COME_S = 3.0  # for the other ranks of this host to come
 _NAME = "cb-guardian"
 _LAUNCHERS = ("mpiexec.hydra", "mpiexec", "mpirun")  # MPICH's, on its own host
-_SIGNALS = (signal.SIGCHLD, *INTERRUPTIONS)
+# SIGCONT, because sigtimedwait of Python tells nonsense where another signal ends its last wait
+_SIGNALS = (signal.SIGCHLD, signal.SIGCONT, *INTERRUPTIONS)
 _INTERRUPTED = [128 + number for number in INTERRUPTIONS]
 _FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
 
@@ -198,10 +199,13 @@ class _Guardian:
         while True:
             looked = time.monotonic()
             signalled = signal.sigtimedwait(_SIGNALS, tick_s)
-            if signalled is None:
-                late_s = time.monotonic() - looked - tick_s
-                self.suspended_s += late_s if late_s > _SUSPENDED_S else 0
-            elif signalled.si_signo != signal.SIGCHLD and signalled.si_code != _FROM_TERMINAL:
+            late_s = time.monotonic() - looked - tick_s
+            self.suspended_s += late_s if late_s > _SUSPENDED_S else 0
+            if (
+                signalled is not None
+                and signalled.si_signo in INTERRUPTIONS
+                and signalled.si_code != _FROM_TERMINAL
+            ):
                 self.interruption = signalled.si_signo
                 os.kill(self.rank_pid, signalled.si_signo)
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:

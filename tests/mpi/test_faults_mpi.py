@@ -87,7 +87,7 @@ def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) 
 @pytest.mark.exhaustive
 def test_guardians_that_are_stopped_when_their_ranks_have_ended_keep_nobody(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(2, corrupt("guardian", sweep(*SHORT, *PEER)))) as run:
-        assert run.finish() == 0
+        assert run.finish() == 0, run.stderr
 
 
 @pytest.mark.exhaustive
@@ -131,10 +131,13 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
 
 @pytest.mark.exhaustive
 def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
-    """Rank 0 sits in MPI_Init, where no handler of Python's runs."""
+    """Rank 0 sits in MPI_Init, where no handler of Python's runs; rank 1 comes to it late."""
     with Run(tmp_path, under_mpirun(2, corrupt("start", long_sweep(tmp_path)))) as run:
         run.wait_until(
-            lambda: any("libmpi" in Path(f"/proc/{pid}/maps").read_text() for pid in run.pids())
+            lambda: (
+                [command_of(pid) for pid in run.pids()].count("cb-guardian") == 2
+                and any("libmpi" in Path(f"/proc/{pid}/maps").read_text() for pid in run.pids())
+            )
         )
         time.sleep(0.5)
         os.killpg(run.process.pid, signal.SIGINT)
