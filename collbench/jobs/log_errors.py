@@ -18,7 +18,7 @@ text, and the pattern that tells it.
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -87,7 +87,7 @@ def without_harmless(text: str) -> str:
     """
     small = text.lower()
     for texts, pattern in _harmless("words"):
-        if not texts or any(one in small for one in texts):
+        if not texts or _has_one(small, texts):
             text = pattern.sub("", text)
     return text
 
@@ -100,14 +100,21 @@ def names_error(text: str) -> bool:
     """
     small = text.lower()
     return (
-        any(one in small for one in _ERROR_TEXTS)
+        _has_one(small, _ERROR_TEXTS)
         and NAMES_ERROR.search(text) is not None
         and not any(
-            (not texts or any(one in small for one in texts)) and pattern.search(text)
+            (not texts or _has_one(small, texts)) and pattern.search(text)
             for texts, pattern in _harmless("lines")
         )
         and NAMES_ERROR.search(without_harmless(text)) is not None
     )
+
+
+def _has_one(text: str, parts: Iterable[str]) -> bool:
+    for part in parts:  # noqa: SIM110  twice as fast as any()
+        if part in text:
+            return True
+    return False
 
 
 def is_mild(text: str) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -151,8 +152,7 @@ def opened(file: str) -> Iterator[tuple[bytes, io.TextIOWrapper]]:
 
 def _lines(text: IO[str]) -> Iterator[str]:
     """Lines, those without an end in pieces, so that memory stays small."""
-    while line := text.readline(_LONGEST_READ):
-        yield line
+    return iter(partial(text.readline, _LONGEST_READ), "")
 
 
 def _fails(findings: Sequence[Finding], fail_on: str) -> bool:

@@ -441,3 +441,22 @@ def test_logs_of_the_reference_machine(name: str, transport: str, findings: dict
     assert {row.transport for row in joined(report.communicators)} == {transport}
     assert found(report) == findings
     assert not report.warnings
+
+
+DRESSES = ("&amp;", "\x1b[0m", "](https://a)", "\\n", " NCCL INFO ", "n:1:1 [0] NCCL INFO ", "\0")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_fast_way_of_a_line_and_the_slow_one_say_the_same(data: st.DataObject) -> None:
+    lines = data.draw(st.sampled_from(FILES)).read_text().splitlines(keepends=True)[:200]
+    for _ in range(data.draw(st.integers(0, 20))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        cut = data.draw(st.integers(0, len(lines[at])))
+        lines[at] = lines[at][:cut] + data.draw(st.sampled_from(DRESSES)) + lines[at][cut:]
+    lines += lines[: data.draw(st.integers(0, 200))]
+    fast, slow = LogReader(), LogReader()
+    slow._headers.repeated = lambda line: None  # type: ignore[method-assign]
+    for reader in (fast, slow):
+        reader.feed("a.log", lines)
+    assert fast.finish() == slow.finish()

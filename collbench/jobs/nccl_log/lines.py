@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_MARK = " NCCL "
+_MARK, _INFO = " NCCL ", " NCCL INFO"
 _HEADER = re.compile(
     r"(?:(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,20}) |(?= NCCL DIAG ) )"
     # people take the host out of what they show, and leave the device
@@ -50,6 +50,7 @@ _QUOTES = ('"', "'", '["', "['")
 _MOST_INTERLEAVED = 3  # ranks that write into one line
 _OF_DOCKER = '{"log":"'
 _CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
+LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST_HOSTS = 2000  # among which the end of a host is searched
 _MOST_HEADS = 4096  # kept; with timestamps every line has a head of its own
 
@@ -78,6 +79,34 @@ class Headers:
     def __init__(self) -> None:
         self.hosts: set[str] = set()
         self._known: dict[str, tuple[LogSource, str, str]] = {}
+
+    def repeated(self, line: str) -> LogMessage | None:
+        r"""The message of a line as logs have millions of: at level INFO, behind a header that has
+        been seen before, with nothing in it that `plain` changes. Keep it fast.
+
+        >>> headers, line = Headers(), "n1:7:9 [3] NCCL INFO Using network IB"
+        >>> headers.repeated(line), [one.text for one in headers.messages(line)]
+        (None, ['Using network IB'])
+        >>> headers.repeated(line + "\n").text, headers.repeated(line + " &amp; Socket")
+        ('Using network IB', None)
+        """
+        end = line.find(_INFO) + len(_INFO)
+        known = self._known.get(line[:end])
+        if known is None or len(line) > LONGEST or line.startswith(_QUOTES):
+            return None
+        text = line[end + 1 :].rstrip("\r\n")
+        if (
+            "NCCL " in text
+            or "&" in text
+            or "\x1b" in text
+            or "\\" in text
+            or "://" in text
+            or "](" in text
+            or "[0m" in text
+            or "^[" in text
+        ):
+            return None
+        return LogMessage(*known, text)
 
     def messages(self, line: str) -> Iterator[LogMessage]:
         """The messages of a line; none if it has no header.

@@ -277,6 +277,7 @@ def _reader_of(line: str) -> Reader | None:
     return "nccl" if is_told and is_known else None
 
 
+@functools.lru_cache(4096)  # ranks print the same
 def is_info_error(text: str) -> bool:
     """Whether a line of NCCL at level INFO speaks of an error, other than of what is normal.
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MOST_PLACES = 4  # kept of a fact
 _MOST_OWNERS = 16
@@ -41,8 +42,7 @@ _NUMBERS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LogPlace:
+class LogPlace(NamedTuple):
     """A line of a file; lines count from 1."""
 
     file: str

@@ -4,11 +4,13 @@ eight bytes for every operation that is logged.
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import match_of
 from collbench.jobs.nccl_log.lines import (
+    LONGEST,
     Headers,
     LogMessage,
     LogSource,
@@ -30,7 +32,6 @@ from collbench.jobs.nccl_log.packing import numbered
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
 _INFO = " NCCL INFO "
-_LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
 _MOST_SIGNATURES = 1_000_000
 _MOST_EXAMPLES = 40
@@ -73,6 +74,7 @@ class LogReader:
 
     def __init__(self) -> None:
         self.report = LogReport()
+        self._counters = self.report.counters
         self._headers = Headers()
         self._others = OtherLines(self.report)
         self._has_starts = False  # whether joining a communicator has a first line
@@ -94,6 +96,8 @@ class LogReader:
         self._node: dict[LogSource, str] = {}
         self._table: dict[LogSource, list[str]] = {}
         self._handlers: dict[str, Callable[[LogMessage, re.Match[str], LogPlace], None]] = {
+            name: partial(fact, self.report) for name, fact in FACTS.items()
+        } | {
             name.removeprefix("_on_"): getattr(self, name)
             for name in dir(self)
             if name.startswith("_on_")
@@ -114,6 +118,7 @@ class LogReader:
 
     def _take(self, lines: Iterable[tuple[int, str]]) -> None:
         """Read lines with their numbers; keep it fast for those of programs and of operations."""
+        repeated = self._headers.repeated
         for number, line in lines:
             self._line = number
             if "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
@@ -121,7 +126,7 @@ class LogReader:
             elif "CCL" not in line and "nccl" not in line:  # NCCL, RCCL
                 is_other = self._others.is_awake(line)
                 if self._cut is not None or self._is_last_error or is_other:
-                    text = plain(line[:_LONGEST])
+                    text = plain(line[:LONGEST])
                     is_taken = self._is_announced or _is_last_error(text)
                     if self._cut is not None or self._is_last_error:
                         self._continue(text)
@@ -129,10 +134,12 @@ class LogReader:
                         self._others.take(text, LogPlace(self._file, number))
             elif " opCount " in line and self._is_alike(line):
                 continue
+            elif (message := repeated(line)) is not None:
+                self._hear(message)
             elif is_joined(line):
                 self._take_apart(line)
             else:
-                self._read(plain(line[:_LONGEST]))
+                self._read(plain(line[:LONGEST]))
 
     def _take_apart(self, line: str) -> None:
         """Read a line that may be several."""
@@ -144,7 +151,7 @@ class LogReader:
             self.report.run_together.add(LogPlace(self._file, self._line))
             self._read(plain(line), is_followed=True)
         else:
-            self._read(plain(line[:_LONGEST]))
+            self._read(plain(line[:LONGEST]))
 
     def _is_alike(self, raw: str) -> bool:
         """Whether a line is of an operation like an earlier one, and was counted: logs have
@@ -210,11 +217,7 @@ class LogReader:
         is_any = False
         for message in self._headers.messages(line):
             is_any = True
-            self.report.counters.nccl += 1
-            self._cut = None
-            if not self._understand(message):
-                self._cut = message
-                self._keep_unknown(message)
+            self._hear(message)
             if is_followed and message.level not in _WARNINGS:
                 self._others.take_joined(message.text, LogPlace(self._file, self._line))
         if not is_any:
@@ -223,6 +226,13 @@ class LogReader:
                 self._continue(line)
             if not is_taken:
                 self._foreign(line)
+
+    def _hear(self, message: LogMessage) -> None:
+        self._counters.nccl += 1
+        self._cut = None
+        if not self._understand(message):
+            self._cut = message
+            self._keep_unknown(message)
 
     def _continue(self, line: str) -> None:
         """A line without a header, behind a message that no kind said, perhaps its end; or behind
@@ -257,15 +267,13 @@ class LogReader:
             self.report.counters.understood += is_skipped
             return is_skipped
         kind, match = found
-        self.report.counters.understood += 1
-        is_told = kind.name == "mixed_nets"
-        if is_told or (kind.name in _SILENT and is_info_error(message.text)):
+        self._counters.understood += 1
+        name = kind.name
+        if name == "mixed_nets" or (name in _SILENT and is_info_error(message.text)):
             self._add_warning(message.text, "", message.source.host, is_info=True)
-        handler, fact = self._handlers.get(kind.name), FACTS.get(kind.name)
+        handler = self._handlers.get(name)
         if handler is not None:
             handler(message, match, LogPlace(self._file, self._line))
-        elif fact is not None:
-            fact(self.report, message, match, LogPlace(self._file, self._line))
         return True
 
     def _keep_unknown(self, message: LogMessage) -> None:
@@ -423,11 +431,13 @@ class LogReader:
         if match["comm"]:
             known = self._of_pointer.get((source.host, source.pid, match["comm"]))
         known = known or self._or_pending(source)
-        via = match["via"]
-        key = (int(match["src"]), int(match["dst"]), via)
+        src, dst, via, channel = match.group("src", "dst", "via", "channel")
+        key = (int(src), int(dst), via)
         if key in known.links or len(known.links) < _MOST:
-            known.links[key] = known.links.get(key, 0) | 1 << min(int(match["channel"]), 1023)
-        known.link_places.setdefault(via, Seen()).add(place, source.host)
+            known.links[key] = known.links.get(key, 0) | 1 << min(int(channel), 1023)
+        if (seen := known.link_places.get(via)) is None:  # setdefault makes one for every line
+            seen = known.link_places[via] = Seen()
+        seen.add(place, source.host)
 
     def _on_channel_ring(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
