@@ -32,6 +32,7 @@ _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks with
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
+_CUT_OFF_S = 6.0  # longer on other hosts: where one is cut off, rank 0 hears others and knows which
 _SMALLER = (
     "use smaller sizes or a smaller --buffsize, or raise the limit: docker run --shm-size=8g, or"
     " mount -o remount,size=8g /dev/shm"
@@ -69,6 +70,8 @@ class MpiGroup:
         self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
         self.watchdog.join(self.comm)
         self.hosts: Sequence[str] = self.watchdog.hosts
+        is_remote = self.hosts[self.rank] != self.hosts[0]
+        self._patience_s = DRIVER_STOPPED_S + (_CUT_OFF_S if is_remote else 0.0)
         if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
             self.watchdog.stop_heartbeat()
             leave_mpi(self._mpi)
@@ -122,7 +125,7 @@ class MpiGroup:
         with self.watchdog.guarded():
             while not isinstance(message := self._next_call(), int):
                 answer = self.perform(message)
-                with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
+                with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + self._patience_s):
                     self.comm.isend(answer, 0, _ANSWER_TAG).wait()
             self._leave()
         self.watchdog.end()
@@ -156,9 +159,9 @@ class MpiGroup:
             looked_at = now
             fate = self.watchdog.fate(0)
             stopped_since = (stopped_since or now) if fate != RUNS else None
-            if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
-                self.watchdog.leave(f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
-        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
+            if stopped_since is not None and now - stopped_since > self._patience_s:
+                self.watchdog.leave(f"waited {self._patience_s:.0f} s for rank 0, which {fate}")
+        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + self._patience_s):
             message: OpenRank | RankCall | int = self.comm.recv(source=0, tag=_CALL_TAG)
             return message
 
