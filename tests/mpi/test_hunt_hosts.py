@@ -98,9 +98,9 @@ def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> Non
     """
     with two_hosts(tmp_path, 4) as hosts:
         if is_path:
-            hosts.slow_path(1, 2, "100mbit", "1gbit")
+            hosts.slow_path(1, 2, "30mbit", "1gbit")
         else:
-            hosts.slow(1, "100mbit", is_sending=True)
+            hosts.slow(1, "30mbit", is_sending=True)
         for host in (0, 2, 3):
             hosts.slow(host, "1gbit", is_sending=True)
         with Run(tmp_path, hosts.command((1, 1, 1, 1), BLAME)) as run:
