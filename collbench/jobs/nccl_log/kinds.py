@@ -275,8 +275,16 @@ def match_of(text: str) -> tuple[LineKind, re.Match[str]] | None:
     >>> kind.name, match["after"]
     ('ring', '1')
     """
-    for kind in BY_FIRST.get(first_word(text), BY_FIRST[""]):
-        match = kind.pattern.match(text.lstrip() if text[:1] == " " else text)
+    if text[:1] == " ":
+        text = text.lstrip()
+    for kind in _kinds_at(text.partition(" ")[0]):
+        match = kind.pattern.match(text)
         if match is not None:
             return kind, match
     return None
+
+
+@functools.lru_cache(4096)
+def _kinds_at(start: str) -> tuple[LineKind, ...]:
+    """Those that may begin so, up to a blank."""
+    return BY_FIRST.get(first_word(start), BY_FIRST[""])

@@ -80,14 +80,14 @@ class Headers:
         self.hosts: set[str] = set()
         self._known: dict[str, tuple[LogSource, str, str]] = {}
 
-    def repeated(self, line: str) -> LogMessage | None:
-        r"""The message of a line as logs have millions of: at level INFO, behind a header that has
-        been seen before, with nothing in it that `plain` changes. Keep it fast.
+    def repeated(self, line: str) -> tuple[tuple[LogSource, str, str], str] | None:
+        r"""Header and text of a line as logs have millions of: at level INFO, behind a header that
+        has been seen before, with nothing in it that `plain` changes. Keep it fast.
 
         >>> headers, line = Headers(), "n1:7:9 [3] NCCL INFO Using network IB"
         >>> headers.repeated(line), [one.text for one in headers.messages(line)]
         (None, ['Using network IB'])
-        >>> headers.repeated(line + "\n").text, headers.repeated(line + " &amp; Socket")
+        >>> headers.repeated(line + "\n")[1], headers.repeated(line + " &amp; Socket")
         ('Using network IB', None)
         """
         end = line.find(_INFO) + len(_INFO)
@@ -106,7 +106,7 @@ class Headers:
             or "^[" in text
         ):
             return None
-        return LogMessage(*known, text)
+        return known, text
 
     def messages(self, line: str) -> Iterator[LogMessage]:
         """The messages of a line; none if it has no header.

@@ -8,7 +8,7 @@ from functools import partial
 
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
-from collbench.jobs.nccl_log.kinds import match_of
+from collbench.jobs.nccl_log.kinds import KINDS, match_of
 from collbench.jobs.nccl_log.lines import (
     LONGEST,
     Headers,
@@ -102,6 +102,8 @@ class LogReader:
             for name in dir(self)
             if name.startswith("_on_")
         }
+        teaches = {*self._handlers, *_SILENT, "mixed_nets"}
+        self._mute = {kind.name for kind in KINDS} - teaches
 
     def feed(self, name: str, lines: Iterable[str]) -> None:
         """Read one file."""
@@ -118,7 +120,7 @@ class LogReader:
 
     def _take(self, lines: Iterable[tuple[int, str]]) -> None:
         """Read lines with their numbers; keep it fast for those of programs and of operations."""
-        repeated = self._headers.repeated
+        repeated, counters, mute = self._headers.repeated, self._counters, self._mute
         for number, line in lines:
             self._line = number
             if "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
@@ -134,8 +136,15 @@ class LogReader:
                         self._others.take(text, LogPlace(self._file, number))
             elif " opCount " in line and self._is_alike(line):
                 continue
-            elif (message := repeated(line)) is not None:
-                self._hear(message)
+            elif (one := repeated(line)) is not None:
+                head, text = one
+                found = match_of(text)
+                if found is not None and found[0].name in mute:
+                    self._cut = None
+                    counters.nccl += 1
+                    counters.understood += 1
+                else:
+                    self._hear(LogMessage(*head, text))
             elif is_joined(line):
                 self._take_apart(line)
             else:
