@@ -279,7 +279,7 @@ def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | No
     """Write what is asked for, drawings and the steps as JSON; returns whether that is all. Raises
     UnavailableError if a file cannot be written.
     """
-    from collbench.planning.cut import steps_data
+    from collbench.planning.cut import playback_of, steps_data
     from collbench.schedules.drawings.page import page
     from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play
@@ -291,11 +291,11 @@ def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | No
     if kinds:
         if world.n > _DRAWN_RANKS:
             raise UsageError(f"{world.n} ranks are too many to draw", "at most 16 are drawn")
-        played = play(schedule)
-        for kind, draw in (("svg", svg), ("html", page)):
-            if options[kind]:
-                more = {"slots": plan.slots} if plan is not None and kind == "html" else {}
-                write_document(draw(played, world.hosts, **more), options[kind], f"--{kind}")
+        if options["svg"]:
+            write_document(svg(play(schedule), world.hosts), options["svg"], "--svg")
+        if options["html"]:
+            steps, slots = playback_of(plan) if plan is not None else (play(schedule), None)
+            write_document(page(steps, world.hosts, slots), options["html"], "--html")
     if options["json"] is not None:
         write_document(result_json(steps_data(schedule, plan)), options["json"], "--json")
     return bool(kinds) or options["json"] == "-"

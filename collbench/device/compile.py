@@ -20,15 +20,8 @@ from collbench.core.dtypes import REDOPS, dtype
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.device.cupy_types import Nvrtc
 from collbench.device.layout import macros
-from collbench.device.program import (
-    fits_one_loop,
-    is_aligned,
-    is_narrow,
-    lower,
-    needs_fences,
-    needs_no_credits,
-    program_text,
-)
+from collbench.device.program import is_aligned, is_narrow, lower, needs_fences, program_text
+from collbench.planning.limits import fits_one_loop, needs_no_credits
 from collbench.planning.plan import Plan
 
 SOURCES = Path(__file__).parent

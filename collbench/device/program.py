@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Round
 from collbench.schedules.passes import cell, has_shared_cells, is_copy, shape_of
-from collbench.schedules.verify.check import ends_after_peers_begin
 from collbench.schedules.verify.proof import Place
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
@@ -331,37 +330,6 @@ def needs_fences(plan: Plan) -> bool:
     order the accesses.
     """
     return has_shared_cells(plan.schedule, in_place=plan.problem.in_place)
-
-
-def fits_one_loop(plan: Plan) -> bool:
-    """Whether every channel has at most one loop, and the messages of a launch fit the slots of
-    every connection.
-    """
-    return plan.most_messages <= plan.slots and plan.most_loops <= 1
-
-
-def needs_no_credits(plan: Plan) -> bool:
-    """Whether a rank cannot end a launch before all ranks that it sends to have begun it, and the
-    messages of two launches fit the slots.
-
-    Then a slot that is written was read in an earlier launch. This requires that no message is
-    empty.
-    """
-    # a proxy needs credits to know which slots are free
-    if plan.domains or not fits_one_loop(plan) or 2 * plan.most_messages > plan.slots:
-        return False
-    if not all(
-        plan.part_of(channel, count * plan.problem.item_bytes)[1]
-        for count in set(plan.problem.counts)
-        for channel in range(plan.channels)
-    ):
-        return False
-    loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
-    return (
-        all(loop.size > (plan.parts - 1) * loop.chunk for loop in loops)
-        and len(loops) == plan.channels
-        and ends_after_peers_begin(plan.schedule)
-    )
 
 
 def is_narrow(plan: Plan) -> bool:

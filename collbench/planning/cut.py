@@ -10,37 +10,61 @@ from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
 from collbench.core.text import counted, table, titled, wrapped
 from collbench.core.units import exact_size
-from collbench.planning.limits import slot_wire_bytes
+from collbench.planning.limits import fits_one_loop, needs_no_credits, slot_wire_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.schedules.drawings.page import Slots
 from collbench.schedules.drawings.schedule import LEGEND, step_text
 from collbench.schedules.ir import Edge, Schedule
+from collbench.schedules.playback import Playback, play
 
 _TITLE = 12  # columns
 STEP_HEADS = ("round", "primitive", "step")
 SLOT_HEADS = ("empties", "head", "fills", "tail")
-_BACK = (
-    " A receiver empties it and moves the head on, and so gives the slot back. A sender waits while"
-    " tail less head is all slots. Both go on from loop to loop."
-)
+_MOST_CELLS, _MOST_LOOPS = 24, 4  # of a rank on a page
 
 
-def of_slots(proto: str) -> str:
-    """Who moves the numbers of slots, by a protocol."""
-    protocol = PROTOCOLS.load(proto)
-    if protocol.CLEARS:
-        return (
-            "A sender fills a slot, every word of which says that it came; a receiver empties and"
-            " clears it. Head and tail are what both count themselves; a launch takes the slots"
-            " that the one before did not."
-        )
+def given_back(plan: Plan) -> int:
+    """How many slots a receiver gives back at a time; 0: none before the launch ends."""
+    if plan.proto != "simple" and fits_one_loop(plan):
+        return 0
+    return plan.kernel.credit_batch(plan.slots) if plan.kernel is not None else 1
+
+
+def of_slots(plan: Plan) -> str:
+    """Who moves the numbers of slots."""
+    protocol, batch = PROTOCOLS.load(plan.proto), given_back(plan)
+    fills = "A sender fills a slot and moves the tail on."
     if hasattr(protocol, "FLAG_BYTES"):
-        return (
-            "A sender fills a slot, whose lines have their flags within: the tail is what it counts"
-            f" itself.{_BACK}"
+        fills = (
+            "A sender fills a slot, whose lines have a flag within: the number of the slice, from 1"
+            " on, which is the tail."
         )
-    return f"A sender fills a slot and moves the tail on.{_BACK}"
+    elif protocol.CLEARS:
+        fills = (
+            "A sender fills a slot, each word of which says by itself that it came: the tail is"
+            " what it counts. A receiver reads and clears it."
+        )
+    if plan.proto != "simple" and needs_no_credits(plan):
+        return (
+            f"{fills} No head comes back: the slots hold two launches, and no rank ends one before"
+            " those that it sends to have begun it."
+        )
+    if protocol.CLEARS:
+        return f"{fills} The head moves on when the next launch begins, which takes other slots."
+    if not batch:
+        return f"{fills} The head moves on when the launch ends, all of which fits the slots."
+    back = " A receiver empties it and moves the head on, which gives it back."
+    if batch > 1:
+        back = (
+            f" A receiver empties it; when {batch} are empty, and when the launch ends, it moves"
+            " the head on, which gives them back."
+        )
+    return (
+        f"{fills}{back} A sender waits while tail less head is all slots. Both go on from loop to"
+        " loop."
+    )
 
 
 def cut(
@@ -63,8 +87,8 @@ def cut(
 
 def cut_parts(plan: Plan) -> dict[str, str]:
     """What the data is cut into, in words, from the largest part to the smallest."""
-    loops = [loop.size for loop in plan.loops(0)]
-    last, chunk = loops[-1], exact_size(plan.chunk_bytes)
+    loops = list(plan.loops(0))
+    first, last = loops[0], loops[-1]
     shares = [sum(loop.size for loop in plan.loops(channel)) for channel in range(plan.channels)]
     protocol, slot = PROTOCOLS.load(plan.proto), exact_size(plan.slot_bytes)
     flags = "its flag is the tail, which is written behind the data"
@@ -75,35 +99,71 @@ def cut_parts(plan: Plan) -> dict[str, str]:
         flags = "each word says by itself that it came"
     of = "the vector" if plan.is_interleaved else "each block"
     return {
+        "protocol": plan.proto,
         "channel": f"{plan.channels}, each with {exact_size(shares[0])} of {of}"
         + (f", the last one with {exact_size(shares[-1])}" if len(set(shares)) > 1 else ""),
-        "loop": f"{len(loops)} of a channel, of {exact_size(loops[0])} each"
-        + (f", the last one of {exact_size(last)}" if last != loops[0] else ""),
-        "chunk": f"{chunk}, {plan.parts} in a loop",
-        "message": f"{counted(plan.widest, 'chunk')}, in {counted(plan.slices, 'slice')}",
+        "loop": f"{len(loops)} of a channel, of {exact_size(first.size)} each"
+        + (f", the last one of {exact_size(last.size)}" if last.size != first.size else ""),
+        "chunk": f"{exact_size(first.chunk)}, {plan.parts} in a loop"
+        + (f"; {exact_size(last.chunk)} in the last one" if last.chunk != first.chunk else ""),
+        "message": "up to " * (plan.widest > 1)
+        + f"{counted(plan.widest, 'chunk')}, in {counted(first.slices, 'slice')}",
         "slot": f"{plan.slots} of a connection, of {slot} of data each; {flags}",
         "connection": f"{len(plan.connections)}, {exact_size(plan.fifo_bytes)} of data in slots",
     }
 
 
-def step_rows(
-    schedule: Schedule, rank: int, slots: int = 0, slices: int = 1
-) -> Iterator[list[str]]:
-    """The steps of a rank in its first loop, in STEP_HEADS, and with slots in SLOT_HEADS, too:
-    the numbers of the head and the tail are those after the step.
+def playback_of(plan: Plan) -> tuple[Playback, Slots]:
+    """The first loops of channel 0, as many as a page has room for, and their slots."""
+    loops = [loop.slices for loop in plan.loops(0)]
+    cells = max(map(len, play(plan.schedule).keys()))
+    count = 1
+    while count < min(len(loops), _MOST_LOOPS) and sum(loops[: count + 1]) * cells <= _MOST_CELLS:
+        count += 1
+    is_whole = count == len(loops)
+    shown = (
+        "all"
+        if is_whole
+        else f"the first {counted(count, 'loop')}"
+        if count > 1
+        else "the first loop"
+    )
+    slots = Slots(
+        count=plan.slots,
+        batch=given_back(plan),
+        is_ended=is_whole
+        and not PROTOCOLS.load(plan.proto).CLEARS
+        and (plan.proto == "simple" or not needs_no_credits(plan)),
+        says=of_slots(plan),
+        parts={**cut_parts(plan), "played": f"{shown} of channel 0"},
+    )
+    return play(plan.schedule, loops[:count], plan.slots), slots
+
+
+def step_rows(schedule: Schedule, rank: int, plan: Plan | None = None) -> Iterator[list[str]]:
+    """The steps of a rank in its first loop, in STEP_HEADS, and with a plan in SLOT_HEADS, too: the
+    numbers of the head, where it moves, and the tail are those after the step.
     """
+    slots, slices, batch = 0, 1, 1
+    if plan is not None:
+        slots, slices, batch = plan.slots, next(plan.loops(0)).slices, given_back(plan)
     moved: tuple[Counter[Edge], Counter[Edge]] = Counter(), Counter()
     for track in schedule.program(rank):
         for number, steps in enumerate(track.rounds):
             for step in steps:
                 row = [f"{track.name} {number}", step.verb, step_text(step)]
-                for done, edges in zip(moved, (step.recv, step.send), strict=True):
+                for done, edges, by in zip(moved, (step.recv, step.send), (batch, 1), strict=True):
                     firsts = [done[edge] * slices for edge in edges]
                     row += [",".join(_places(first, slots, slices) for first in firsts)]
-                    row += [",".join(str(first + slices) for first in firsts)]
+                    row += [",".join(_moved(first, first + slices, by) for first in firsts)]
                 yield row if slots else row[: len(STEP_HEADS)]
             moved[0].update({edge for step in steps for edge in step.recv})
             moved[1].update({edge for step in steps for edge in step.send})
+
+
+def _moved(before: int, after: int, batch: int) -> str:
+    """A number that moves on by so many at a time, if it does; 0: it does not."""
+    return str(after - after % batch) if batch and after // batch > before // batch else "-"
 
 
 def _places(first: int, slots: int, slices: int) -> str:
@@ -121,11 +181,11 @@ def cut_lines(plan: Plan, columns: int) -> list[str]:
     title = f"How a size of {exact_size(size)} is cut, if every message goes through slots:"
     lines = ["", *wrapped(title, columns)]
     lines += [*titled(cut_parts(plan).items(), _TITLE, columns), "", *LEGEND.split("\n")]
-    lines += wrapped(of_slots(plan.proto), columns, "")
+    lines += wrapped(of_slots(plan), columns, "")
     is_alike = plan.schedule.is_symmetric
     for rank in range(1 if is_alike else plan.n):
-        rows = step_rows(plan.schedule, rank, plan.slots, plan.slices)
-        lines += ["", f"rank {rank}" + ", as all ranks" * is_alike]
+        rows = step_rows(plan.schedule, rank, plan)
+        lines += ["", f"rank {rank}" + "; the others do the same, shifted" * is_alike]
         lines += table([*STEP_HEADS, *SLOT_HEADS], rows, (), columns)
     return lines
 
@@ -133,11 +193,10 @@ def cut_lines(plan: Plan, columns: int) -> list[str]:
 def steps_data(schedule: Schedule, plan: Plan | None) -> dict[str, object]:
     """The steps of every rank, and how messages are cut if there is a plan, as JSON takes them."""
     heads = (*STEP_HEADS, *(SLOT_HEADS if plan is not None else ()))
-    knobs = (plan.slots, plan.slices) if plan is not None else ()
     steps = [
         {"rank": rank, **dict(zip(heads, row, strict=True))}
         for rank in range(schedule.n)
-        for row in step_rows(schedule, rank, *knobs)
+        for row in step_rows(schedule, rank, plan)
     ]
     parts = cut_parts(plan) if plan is not None else {}
     return {"collective": schedule.op, "algorithm": schedule.name, **parts, "steps": steps}

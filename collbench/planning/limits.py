@@ -1,4 +1,6 @@
-"""What a GPU has for one launch, what a plan takes of it, and what kernels cannot take."""
+"""What a GPU has for one launch, what a plan takes of it, and what kernels cannot take or can do
+without.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Edge, Program, Schedule
 from collbench.schedules.passes import widest_message
+from collbench.schedules.verify.check import ends_after_peers_begin
 
 FLAG_STRIDE_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
@@ -72,6 +75,37 @@ def keeps_lines(archs: Collection[str]) -> bool:
     """
     return len(archs) == 1 and all(
         int(arch) >= _LEAST_SM if arch.isdigit() else arch in _OF_AMD for arch in archs
+    )
+
+
+def fits_one_loop(plan: Plan) -> bool:
+    """Whether every channel has at most one loop, and the messages of a launch fit the slots of
+    every connection.
+    """
+    return plan.most_messages <= plan.slots and plan.most_loops <= 1
+
+
+def needs_no_credits(plan: Plan) -> bool:
+    """Whether a rank cannot end a launch before all ranks that it sends to have begun it, and the
+    messages of two launches fit the slots.
+
+    Then a slot that is written was read in an earlier launch. This requires that no message is
+    empty.
+    """
+    # a proxy needs credits to know which slots are free
+    if plan.domains or not fits_one_loop(plan) or 2 * plan.most_messages > plan.slots:
+        return False
+    if not all(
+        plan.part_of(channel, count * plan.problem.item_bytes)[1]
+        for count in set(plan.problem.counts)
+        for channel in range(plan.channels)
+    ):
+        return False
+    loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
+    return (
+        all(loop.size > (plan.parts - 1) * loop.chunk for loop in loops)
+        and len(loops) == plan.channels
+        and ends_after_peers_begin(plan.schedule)
     )
 
 

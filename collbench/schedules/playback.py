@@ -1,19 +1,22 @@
 """A schedule in time: what every step of every rank forms and when, which messages fly between
 ranks, and what each rank has after each of them.
 
-Everything follows from a list of timed events, one for each step of each rank, from the schedule
-alone: every message takes one step of the same length. Pure.
+Everything follows from a list of timed events, one for each step of each rank in each slice of each
+loop: every message takes one step of the same length, waits for a slot, and for the message before
+it on its connection. Pure.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from collections import Counter, defaultdict, deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from collbench.core.collectives import collective
-from collbench.schedules.ir import Edge, Schedule, Step, expanded
-from collbench.schedules.passes import arrivals
+from collbench.core.errors import HangError
+from collbench.schedules.ir import Edge, Round, Schedule, Step, execution_order, expanded
+from collbench.schedules.passes import message_chunks
 from collbench.schedules.verify.check import Place, formed
 from collbench.schedules.verify.proof import Value
 
@@ -32,7 +35,9 @@ class StepEvent(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """One message. taken: when its receiver uses it, which may be after its end."""
+    """A slice of a message. taken: when its receiver uses it, which may be after its end. freed:
+    when its receiver has read all of it.
+    """
 
     source: int
     target: int
@@ -41,15 +46,17 @@ class Flight(NamedTuple):
     start: float
     end: float
     taken: float
+    freed: float
 
 
 class CellKey(NamedTuple):
     """What one cell of a rank stands for: an input chunk; of which rank (`source`), or -1 where
-    contributions of ranks are reduced.
+    contributions of ranks are reduced; of which slice of all loops (`piece`).
     """
 
     chunk: int
     source: int
+    piece: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +81,27 @@ class CellUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playback:
-    """An expanded schedule with its events. stops: the times at which messages have arrived, which
-    are the ends of its steps.
+    """An expanded schedule with its events. loops: how many slices a message has in each. stops:
+    the times at which messages have arrived, which are the ends of its steps.
     """
 
     schedule: Schedule
     events: tuple[StepEvent, ...]
     flights: tuple[Flight, ...]
     stops: tuple[float, ...]
+    loops: tuple[int, ...] = (1,)
+
+    def part_of(self, piece: int) -> tuple[str, str]:
+        """The loop and the slice of a piece, as a number and a letter, each where there are
+        several.
+
+        >>> Playback(schedule=None, events=(), flights=(), stops=(), loops=(2, 2, 1)).part_of(3)
+        ('1', 'b')
+        """
+        parts = [(loop, one) for loop, slices in enumerate(self.loops) for one in range(slices)]
+        loop, one = parts[piece]
+        is_cut = max(self.loops) > 1
+        return str(loop) if len(self.loops) > 1 else "", ascii_lowercase[one % 26] if is_cut else ""
 
     @property
     def is_reduction(self) -> bool:
@@ -90,14 +110,16 @@ class Playback:
 
     def key(self, value: Value) -> CellKey:
         """The cell that shows a value."""
-        return CellKey(value.chunk, -1 if self.is_reduction else value.mask.bit_length() - 1)
+        source = -1 if self.is_reduction else value.mask.bit_length() - 1
+        return CellKey(value.chunk, source, value.piece)
 
     def inputs(self, rank: int) -> Cells:
         """What a rank has before anything happens."""
         schedule, what = self.schedule, collective(self.schedule.op)
         count = schedule.chunks["in"] if what.blocks("in", schedule.n, schedule.root, rank) else 0
         return {
-            self.key(Value(0, chunk, 1 << rank)): CellState(mask=1 << rank)
+            self.key(Value(piece, chunk, 1 << rank)): CellState(mask=1 << rank)
+            for piece in range(sum(self.loops))
             for chunk in range(count)
         }
 
@@ -108,7 +130,8 @@ class Playback:
         for want in what.wants(schedule.n, schedule.root, rank):
             mask = sum(1 << giver for giver in want.ranks)
             chunks = range(schedule.chunks["in"]) if what.is_interleaved else (want.in_block,)
-            masks.update({self.key(Value(0, chunk, mask)): mask for chunk in chunks})
+            for piece in range(sum(self.loops)):
+                masks.update({self.key(Value(piece, chunk, mask)): mask for chunk in chunks})
         return masks
 
     def updates(self) -> Iterator[CellUpdate]:
@@ -151,7 +174,10 @@ class Playback:
         last = self.states()[-1]
         found = [set(last[rank]) | set(self.wanted(rank)) for rank in range(self.schedule.n)]
         return [
-            sorted(keys, key=lambda key: (self.is_crossed and key.source != rank, *key[::-1]))
+            sorted(
+                keys,
+                key=lambda key: (key.piece, self.is_crossed and key.source != rank, *key[1::-1]),
+            )
             for rank, keys in enumerate(found)
         ]
 
@@ -179,8 +205,107 @@ def _grown(old: CellState, event: StepEvent) -> CellState:
     return CellState(mask=mask, is_output=is_kept or (old.is_output and old.mask == mask))
 
 
-def play(schedule: Schedule) -> Playback:
-    """A schedule played with messages that all take one step. Raises ScheduleError as check does.
+@dataclass(slots=True, kw_only=True)
+class _Message:
+    """A slice of a message, with what is known of it so far. unsent, unread: of its chunks."""
+
+    unsent: int
+    unread: int
+    values: list[Value] = field(default_factory=list)
+    start: float = 0
+    taken: float = inf
+    freed: float = 0
+
+
+class _Run:
+    """The tracks of an expanded schedule, each on its way. mail: the messages of each connection,
+    by source, target and port.
+    """
+
+    def __init__(self, schedule: Schedule, loops: Sequence[int], slots: int) -> None:
+        self.schedule, self.loops, self.slots = schedule, loops, slots
+        self.formed = formed(schedule)
+        self.events: list[StepEvent] = []
+        self.mail: dict[tuple[int, int, str], list[_Message]] = defaultdict(list)
+
+    def run(self) -> None:
+        running = [
+            self._track(rank, track)
+            for rank, program in enumerate(self.schedule.programs)
+            for track in range(len(program))
+        ]
+        while running:
+            before = len(self.events)
+            still = [track for track in running if next(track, "done") != "done"]
+            if len(still) == len(running) and len(self.events) == before:
+                raise HangError("the steps of a schedule wait for each other")
+            running = still
+
+    def _track(self, rank: int, track: int) -> Iterator[None]:
+        now, piece = 0.0, 0
+        done: tuple[Counter[Edge], Counter[Edge]] = Counter(), Counter()  # sent, received
+        for slices in self.loops:
+            for r, steps in enumerate(self.schedule.programs[rank][track].rounds):
+                for one in range(piece, piece + slices):
+                    now = yield from self._round(Place(rank, track, r, 0), steps, one, now, done)
+            piece += slices
+
+    def _round(
+        self,
+        at: Place,
+        steps: Round,
+        piece: int,
+        now: float,
+        done: tuple[Counter[Edge], Counter[Edge]],
+    ) -> Generator[None, None, float]:
+        """One slice of a round, whose steps happen at once; returns when the last of them begins.
+        done: the messages before, of each edge.
+        """
+        chunks, _ = counts = message_chunks(steps)
+        (sent, received), latest = done, now
+        begun: list[tuple[Place, Step, Value, float, list[_Message]]] = []
+        for s in execution_order(steps):
+            step, start = steps[s], now
+            taking, sending = list[_Message](), list[_Message]()
+            for edge in step.recv:
+                mail, number = self.mail[edge.peer, at.program, edge.port], received[edge]
+                while len(mail) <= number or mail[number].unsent:
+                    yield
+                taking.append(mail[number])
+                start = max(start, mail[number].start + 1)
+            for edge in step.send:
+                mail, number = self.mail[at.program, edge.peer, edge.port], sent[edge]
+                if number:
+                    start = max(start, mail[number - 1].start + 1)
+                if number >= self.slots > 0:
+                    while mail[number - self.slots].unread:
+                        yield
+                    start = max(start, mail[number - self.slots].freed)
+                if len(mail) == number:
+                    mail.append(_Message(unsent=chunks[edge], unread=chunks[edge]))
+                sending.append(mail[number])
+            value = self.formed[at._replace(step=s)].value._replace(piece=piece)
+            for message in taking:
+                message.unread -= 1
+                message.taken = min(message.taken, start)
+                message.freed = max(message.freed, start + bool(step.send))
+            for message in sending:
+                message.unsent -= 1
+                message.values.append(value)
+                message.start = max(message.start, start)
+            begun.append((at._replace(step=s), step, value, start, sending))
+            latest = max(latest, start)
+        for place, step, value, start, sending in begun:
+            end = max((message.start + 1 for message in sending), default=start)
+            self.events.append(StepEvent(place, step, value, start, end))
+        for numbers, edges in zip(done, counts, strict=True):
+            numbers.update(edges.keys())
+        return latest
+
+
+def play(schedule: Schedule, loops: Sequence[int] = (1,), slots: int = 0) -> Playback:
+    """A schedule played with messages that all take one step, in loops of so many slices a message.
+    slots: of each connection; 0: as many as it has messages. Raises ScheduleError as check does.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -189,47 +314,27 @@ def play(schedule: Schedule) -> Playback:
     >>> ring.stops, ring.flights[0]
     ((1, 2, 3, 4), Flight(source=0, ..., values=(Value(piece=0, chunk=2, mask=1),), start=0, ...))
     """
-    whole = expanded(schedule)
-    steps = formed(schedule)
-    leaves: dict[tuple[Place, Edge], int] = {}  # a message, at step 0 of its round
-    for place, found in steps.items():
-        for edge in _step_at(whole, place).send:
-            message = place._replace(step=0), edge
-            leaves[message] = max(leaves.get(message, 0), found.hops)
-    events = []
-    for place, found in sorted(steps.items()):
-        step = _step_at(whole, place)
-        ends = [leaves[place._replace(step=0), edge] + 1 for edge in step.send]
-        events.append(
-            StepEvent(place, step, found.value, found.hops, max(ends, default=found.hops))
+    run = _Run(expanded(schedule), loops, slots)
+    run.run()
+    flights = [
+        Flight(
+            source=source,
+            target=target,
+            port=port,
+            values=tuple(one.values),
+            start=one.start,
+            end=one.start + 1,
+            taken=one.taken,
+            freed=one.freed,
         )
-    by_round = {
-        at: list(found)
-        for at, found in groupby(sorted(events), lambda event: tuple(event.place[:3]))
-    }
-    flights = []
-    for sent, taken in arrivals(whole).items():
-        given = [event for event in by_round[tuple(sent.at)] if sent.edge in event.step.send]
-        got = [event for event in by_round[tuple(taken.at)] if taken.edge in event.step.recv]
-        flights.append(
-            Flight(
-                source=sent.at.program,
-                target=taken.at.program,
-                port=sent.edge.port,
-                values=tuple(event.value for event in given),
-                start=max(event.start for event in given),
-                end=max(event.end for event in given),
-                taken=min(event.start for event in got),
-            )
-        )
+        for (source, target, port), mail in run.mail.items()
+        for one in mail
+    ]
     flights.sort(key=lambda flight: (flight.start, flight.source, flight.target, flight.port))
     return Playback(
-        schedule=whole,
-        events=tuple(events),
+        schedule=run.schedule,
+        events=tuple(sorted(run.events, key=lambda event: event.place)),
         flights=tuple(flights),
         stops=tuple(sorted({flight.end for flight in flights})),
+        loops=tuple(loops),
     )
-
-
-def _step_at(schedule: Schedule, place: Place) -> Step:
-    return schedule.programs[place.program][place.track].rounds[place.round][place.step]

@@ -26,10 +26,10 @@ from collbench.core.errors import HangError, RefusedError, ScheduleError, Unavai
 from collbench.core.group import RankContext
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
-from collbench.device.program import lower, needs_no_credits
+from collbench.device.program import lower
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
-from collbench.planning.limits import Limits, slot_wire_bytes
+from collbench.planning.limits import Limits, needs_no_credits, slot_wire_bytes
 from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
 from collbench.planning.transports.net import Domains, domains, label

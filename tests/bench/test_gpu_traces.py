@@ -23,8 +23,8 @@ from collbench.bench.trace.gpus import (
 from collbench.bench.trace.graph import launch_graph
 from collbench.core.case import Case
 from collbench.core.trace import Wait
-from collbench.device.program import lower, needs_no_credits
-from collbench.planning.limits import Limits
+from collbench.device.program import lower
+from collbench.planning.limits import Limits, needs_no_credits
 from collbench.planning.planner import resolve
 from tests.bench.test_blame import LINK_S, Played
 

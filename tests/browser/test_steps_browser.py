@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collbench.core.world import World
+from collbench.planning.cut import cut, playback_of
 from collbench.planning.layout import registered
 from collbench.schedules.drawings.page import page
 from collbench.schedules.playback import play
@@ -35,7 +36,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ]
     for schedule in schedules:
         (home / f"{schedule.name}.html").write_text(page(play(schedule)))
-    return {schedule.name: f"file://{home / schedule.name}.html" for schedule in schedules}
+    steps, slots = playback_of(cut("allreduce", "ring", 4, 0, 1 << 20, "ll128", 2, 4))
+    (home / "loops.html").write_text(page(steps, slots=slots))
+    return {file.stem: f"file://{file}" for file in home.iterdir()}
 
 
 def press(browser: Browser, key: str, text: str = "") -> None:
@@ -86,6 +89,26 @@ def test_keys_move_the_step(browser: Browser, pages: dict[str, str]) -> None:
     assert browser.complaints() == []
 
 
+def test_loops_go_through_slots(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["loops"] + "#step=6")
+    assert "loop\n3 of a channel, of 240K each" in browser.run(
+        "document.getElementById('cut').innerText"
+    )
+    slots = "document.querySelector('#slots div').innerText.split(/\\s+/).join(' ')"
+    done = "document.querySelectorAll('#stage .cell.done').length"
+    assert (browser.run(slots), browser.run(done)) == ("0 → 1 head 6, tail 6", 16)
+    press(browser, "ArrowRight")
+    settled(browser)
+    assert browser.run("document.querySelector('#stage .pill').textContent").endswith("1.3: 0")
+    assert browser.run(slots) == "0 → 1 6 head 6, tail 7"  # the third slot, which is taken again
+    press(browser, "ArrowRight")
+    settled(browser)
+    assert browser.run(slots) == "0 → 1 7 head 6, tail 8"  # a head moves on by two
+    press(browser, "End")
+    assert (browser.run(slots), browser.run(done)) == ("0 → 1 head 18, tail 18", 48)
+    assert browser.complaints() == []
+
+
 def test_reduced_motion_has_no_way_between_steps(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["tree"])
     browser.ask(
@@ -97,7 +120,7 @@ def test_reduced_motion_has_no_way_between_steps(browser: Browser, pages: dict[s
     browser.ask("Emulation.setEmulatedMedia", features=[])
 
 
-@pytest.mark.parametrize("algo", ["ring", "tree", "direct"])
+@pytest.mark.parametrize("algo", ["ring", "tree", "direct", "loops"])
 def test_a_phone_shows_it_whole(browser: Browser, pages: dict[str, str], algo: str) -> None:
     browser.look(pages[algo] + "#step=1", width=390, height=844, phone=True)
     assert browser.run("document.documentElement.scrollWidth") <= 390

@@ -17,10 +17,10 @@ from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import ScheduleError
 from collbench.device.compile import kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
-from collbench.device.program import lower, needs_no_credits
+from collbench.device.program import lower
 from collbench.planning.chooser import choice_of_problem
 from collbench.planning.layout import lay_out, registered
-from collbench.planning.limits import Limits
+from collbench.planning.limits import Limits, needs_no_credits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve

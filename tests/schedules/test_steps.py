@@ -8,15 +8,19 @@ from collections import Counter
 from itertools import cycle
 from xml.etree import ElementTree
 
+import pytest
+
 from collbench.core.collectives import OpName
 from collbench.core.world import World
+from collbench.planning.cut import cut, playback_of
 from collbench.planning.layout import registered
-from collbench.schedules.drawings.page import StepsData, page
+from collbench.planning.lowering import actors
+from collbench.schedules.drawings.page import StepsData, data_of, page
 from collbench.schedules.drawings.step_words import StepWords, members, ranges
 from collbench.schedules.drawings.steps import svg
 from collbench.schedules.ir import Edge, Operand, Program, Schedule, Step, Track, build
 from collbench.schedules.passes import message_chunks, message_count, rounds_of
-from collbench.schedules.playback import CellKey, CellState, Playback, play
+from collbench.schedules.playback import CellKey, CellState, Flight, Playback, play
 from tests.support.batteries import PAIRS, some_roots, world_of
 from tests.support.tiers import tiered
 
@@ -170,12 +174,68 @@ def test_tracks_run_at_once() -> None:
 
 
 def test_a_message_waits_for_its_receiver() -> None:
-    world = world_of("hierarchical", 4)
-    played = play(registered("allreduce", "hierarchical", world))
+    """A slice waits while its receiver still sends the one before."""
+    played = play(registered("allreduce", "ring", World(n=4)), loops=(2,), slots=3)
     waiting = [flight for flight in played.flights if flight.taken > flight.end]
-    assert len(waiting) == 4
-    assert "that waits" in StepWords(played, world.hosts).step(1)[waiting[0].target]
-    assert svg(played, world.hosts).count('stroke-dasharray="6 3"') == 4
+    assert len(waiting) == 40
+    words = StepWords(played)
+    assert "that waits" in words.step(1)[waiting[0].target]
+    assert words.label(words.leaving(2)[0]) == "3b: 0"
+    assert svg(played).count('stroke-dasharray="6 3"') == 40
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "proto", "size", "slots"),
+    [
+        ("allreduce", "ring", "ll128", 1 << 20, 4),
+        ("allreduce", "ring", "simple", 1 << 23, 3),
+        ("allreduce", "ring", "sentinel", 1 << 16, 12),
+        ("allreduce", "tree", "ll", 1 << 18, 4),
+        ("broadcast", "chain", "simple", 1 << 19, 2),
+        ("alltoall", "direct", "ll", 1 << 19, 2),
+    ],
+)
+def test_a_plan_is_played_as_it_is_lowered(
+    op: OpName, algo: str, proto: str, size: int, slots: int
+) -> None:
+    """Of a channel, every slice of every loop goes through its connection, a slot at a time."""
+    plan = cut(op, algo, 4, 0, size, proto, 2, slots)
+    steps, shown = playback_of(plan)
+    assert (steps.loops, shown.count) == (tuple(loop.slices for loop in plan.loops(0)), slots)
+    posts = Counter(
+        plan.connections[post.edge][:3]
+        for rank in range(plan.n)
+        for actor in actors(plan, rank)
+        if actor.channel == 0
+        for action in actor.actions
+        for post in action.post
+    )
+    sent: dict[tuple[int, int, str], list[Flight]] = {}
+    for flight in steps.flights:
+        sent.setdefault((flight.source, flight.target, flight.port), []).append(flight)
+    assert {port: len(flights) for port, flights in sent.items()} == posts
+    for flights in sent.values():
+        for number, flight in enumerate(flights):
+            assert number == 0 or flights[number - 1].end <= flight.start
+            assert number < slots or flights[number - slots].freed <= flight.start
+    final = steps.states()[-1]
+    assert all(
+        final[rank][key] == CellState(mask=mask, is_output=True)
+        for rank in range(plan.n)
+        for key, mask in steps.wanted(rank).items()
+    )
+
+
+def test_a_head_moves_as_kernels_move_it() -> None:
+    def backs(proto: str, slots: int, size: int) -> list[float | None]:
+        steps, shown = playback_of(cut("allreduce", "ring", 4, 0, size, proto, 1, slots))
+        flights = data_of(steps, (), shown)["flights"]
+        return [one["back"] for one in flights if one["source"] == 0][:6]
+
+    assert backs("simple", 4, 1 << 20) == [2, 3, 4, 5, 6, 6]
+    assert backs("ll", 4, 1 << 18) == [3, 3, 5, 5, 6, 6]  # half of the slots at a time
+    assert backs("ll", 8, 1 << 16) == [6] * 6  # at the end of the launch
+    assert backs("ll", 12, 1 << 16) == [None] * 6  # the slots hold two launches
 
 
 def test_a_cell_keeps_its_sum_when_a_rank_sends_its_own_again() -> None:

@@ -21,8 +21,9 @@ from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent
 from collbench.core.case import Case
 from collbench.core.world import World
 from collbench.device.layout import STAMPS, peer_of
-from collbench.device.program import READY, ROOM, Flag, Program, lower, needs_no_credits
+from collbench.device.program import READY, ROOM, Flag, Program, lower
 from collbench.planning.layout import lay_out, registered
+from collbench.planning.limits import needs_no_credits
 from collbench.planning.lowering import Action, TrackActions, actors
 from collbench.planning.plan import Kernel, Plan
 from collbench.schedules.passes import shape_of

@@ -141,7 +141,7 @@
     made.area = draw(parent, "rect", { x: at.x, y: at.y, width: at.w, height: at.h, rx: 3 });
     made.name = draw(parent, "text", {}, one.name);
     made.count = draw(parent, "text", {
-      x: at.x + at.w / 2 + (at.w > 20 ? 3 : 0),
+      x: at.x + at.w / 2 + (at.w > 20 ? (one.name.length > 2 && at.w < 36 ? 6 : 3) : 0),
       y: at.y + at.h / 2 + (at.w > 20 ? at.h * 0.16 : at.h * 0.2),
       "font-size": Math.max(7, at.w * (at.w > 20 ? 0.4 : 0.5)),
       "font-weight": 700,
@@ -161,7 +161,8 @@
     const at = cell.at, isSmall = at.w <= 20;
     cell.area.setAttribute("class", `cell k${level} ${kind} ${at.w < TINY ? "tiny" : ""}`);
     cell.name.setAttribute("class", tone);
-    cell.name.setAttribute("x", isCounted ? at.x + at.w * 0.16 + 1 : at.x + at.w / 2);
+    cell.name.setAttribute("x", isCounted ? at.x + 3 : at.x + at.w / 2);
+    cell.name.style.textAnchor = isCounted ? "start" : "";
     cell.name.setAttribute("y", isCounted ? at.y + at.h * 0.3 : at.y + at.h / 2 + at.w * 0.13);
     const letters = Math.max(2, cell.one.name.length);
     cell.name.setAttribute(
@@ -355,10 +356,9 @@
       const held = Array(data.slots).fill(["", ""]);
       let head = 0, tail = 0;
       for (const [place, flight] of sent.entries()) {
-        const isTaken = flight.taken < now || now >= end;
-        head += isTaken;
+        head += flight.back !== null && flight.back <= now;
         tail += flight.end <= now;
-        if (flight.start < now && !isTaken)
+        if (flight.start < now && flight.freed > now)
           held[place % data.slots] = [flight.end <= now ? "full" : "flying", place];
       }
       slots.forEach((slot, place) => {

@@ -5,7 +5,8 @@ What each rank does is on the page as text, too; the script shows the part of th
 without it all steps can be read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from collbench.core.web.colors import FAMILIES
@@ -13,7 +14,24 @@ from collbench.core.web.html import element, embedded
 from collbench.core.web.parts import document, part, style
 from collbench.schedules.drawings.step_words import StepWords
 from collbench.schedules.drawings.steps import columns_of, level
-from collbench.schedules.playback import Playback
+from collbench.schedules.playback import Flight, Playback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """The slots of each connection. batch: how many a receiver gives back at a time; 0: none before
+    the launch ends. is_ended: whether what is played ends the launch, which gives back the rest.
+    says: what moves head and tail. parts: what the message is cut into, by name.
+    """
+
+    count: int = 4
+    batch: int = 1
+    is_ended: bool = False
+    says: str = (
+        "A sender fills a slot and moves the tail on. A receiver empties it and moves the head on,"
+        " which gives it back."
+    )
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 class CellEntry(TypedDict):
@@ -34,8 +52,9 @@ class RankEntry(TypedDict):
 
 
 class FlightEntry(TypedDict):
-    """A message. values: the cell and the mask of each of its chunks, the cell as the receiver
-    numbers it.
+    """A message. freed, back: when its slot was read, and when its sender is told; back: None if it
+    is not. values: the cell and the mask of each of its chunks, the cell as the receiver numbers
+    it.
     """
 
     source: int
@@ -44,6 +63,8 @@ class FlightEntry(TypedDict):
     start: float
     end: float
     taken: float
+    freed: float
+    back: float | None
     label: str
     short: str
     values: list[tuple[int, int]]
@@ -67,8 +88,9 @@ class StepsData(TypedDict):
     updates: list[tuple[float, int, int, int, int]]
 
 
-def page(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> str:
-    """The page. hosts: of each rank, if there are several. slots: of a connection."""
+def page(played: Playback, hosts: Sequence[int] = (), slots: Slots | None = None) -> str:
+    """The page. hosts: of each rank, if there are several."""
+    slots = slots or Slots()
     words = StepWords(played, hosts)
     schedule = played.schedule
     look, script = style() + part("steps.css"), part("steps.js")
@@ -80,14 +102,17 @@ def page(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> str:
         lead=f"{element('p', f'Start: {words.start}', class_='lead')}\n"
         + element("p", f"Goal: {words.goal}", class_="lead"),
         key=element("p", _key(played, words), class_="hint"),
+        says=slots.says,
+        cut="".join(element("dt", one) + element("dd", text) for one, text in slots.parts.items()),
         transcript=_transcript(words, len(played.stops)),
         data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts, slots))}'
         "</script>",
     )
 
 
-def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> StepsData:
+def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
     """What the script plays."""
+    backs = _backs(played, slots)
     words, n = StepWords(played, hosts), played.schedule.n
     keys = played.keys()
     ranks: list[RankEntry] = []
@@ -105,7 +130,7 @@ def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> Step
     name = played.schedule.name
     return {
         "n": n,
-        "slots": slots,
+        "slots": slots.count,
         "isReduction": played.is_reduction,
         "color": f"f-{name if name in FAMILIES else 'other'}",
         "columns": columns_of(played),
@@ -122,6 +147,8 @@ def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> Step
                 "start": flight.start,
                 "end": flight.end,
                 "taken": flight.taken,
+                "freed": flight.freed,
+                "back": backs[flight],
                 "label": words.label(flight),
                 "short": words.short(flight.values),
                 "values": [
@@ -142,6 +169,25 @@ def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> Step
             for update in played.updates()
         ],
     }
+
+
+def _backs(played: Playback, slots: Slots) -> dict[Flight, float | None]:
+    """When the head of each message comes back to its sender, if it does."""
+    backs: dict[Flight, float | None] = {}
+    ends = [0.0] * played.schedule.n
+    for event in played.events:
+        ends[event.place.program] = max(ends[event.place.program], event.end)
+    of_port: dict[tuple[int, int, str], list[Flight]] = {}
+    for flight in played.flights:
+        of_port.setdefault((flight.source, flight.target, flight.port), []).append(flight)
+    for flights in of_port.values():
+        for number, flight in enumerate(flights):
+            last = number - number % slots.batch + slots.batch - 1 if slots.batch else len(flights)
+            if last < len(flights):
+                backs[flight] = flights[last].freed
+            else:
+                backs[flight] = ends[flight.target] if slots.is_ended else None
+    return backs
 
 
 def _key(played: Playback, words: StepWords) -> str:

@@ -53,6 +53,7 @@ class StepWords:
         self.noun = "chunk" if what.is_interleaved else "block"
         count = played.schedule.chunks["in"]
         cut = f", cut into {count} chunks" if what.is_interleaved and count > 1 else ""
+        cut += " a loop" * (cut != "" and len(played.loops) > 1)
         self.start, self.goal = (
             f"{text[0].upper()}{text[1:]}." for text in (what.start + cut, what.goal)
         )
@@ -69,13 +70,26 @@ class StepWords:
     def cell(self, key: CellKey, rank: int) -> str:
         """The name of a cell, in a few letters."""
         if not self.played.is_crossed:
-            return str(key.source if self.played.has_sources else key.chunk)
-        if key.source == rank:
-            return f"→{key.chunk}"
-        return f"{key.source}→" if key.chunk == rank else f"{key.source}→{key.chunk}"
+            name = str(key.source if self.played.has_sources else key.chunk)
+        elif key.source == rank:
+            name = f"→{key.chunk}"
+        else:
+            name = f"{key.source}→" if key.chunk == rank else f"{key.source}→{key.chunk}"
+        return self._in_part(name, key.piece)
+
+    def _in_part(self, name: str, piece: int) -> str:
+        """The name of chunks with their loop before it and their slice behind it."""
+        loop, one = self.played.part_of(piece)
+        return f"{loop}.{name}{one}" if loop else f"{name}{one}"
 
     def example(self) -> str:
         """What the name of a message means, in a sentence."""
+        last = sum(self.played.loops) - 1
+        chunk = "0→1" if self.played.is_crossed else "0"
+        part = self._of_part(f"{self.noun} {chunk}", last)
+        return self._example() + f' "{self._in_part(chunk, last)}" is {part}.' * (last > 0)
+
+    def _example(self) -> str:
         noun = self.noun
         if self.played.is_crossed:
             return (
@@ -102,18 +116,27 @@ class StepWords:
         """The chunks of a message in a few letters."""
         keys = [self.played.key(value) for value in values]
         if self.played.is_crossed:
-            return ", ".join(f"{source}→{chunk}" for chunk, source in sorted(keys))
-        return ranges(key.source if self.played.has_sources else key.chunk for key in keys)
+            text = ", ".join(f"{source}→{chunk}" for chunk, source, _ in sorted(keys))
+        else:
+            text = ranges(key.source if self.played.has_sources else key.chunk for key in keys)
+        return self._in_part(text, values[0].piece)
 
     def _sum(self, mask: int) -> str:
         return "all" if mask == self.full else ranges(members(mask), "+")
 
     def names(self, values: Sequence[Value]) -> str:
         """Chunks in a sentence, without whose contributions are in them."""
+        return self._of_part(self._chunks(values), values[0].piece)
+
+    def _of_part(self, chunks: str, piece: int) -> str:
+        loop, one = self.played.part_of(piece)
+        return f"slice {one} of " * bool(one) + chunks + f" of loop {loop}" * bool(loop)
+
+    def _chunks(self, values: Sequence[Value]) -> str:
         keys = [self.played.key(value) for value in values]
         nouns = f"{self.noun}{'s' * (len(keys) != 1)}"
         if self.played.is_crossed:
-            return f"{nouns} {self.short(values)}"
+            return f"{nouns} {', '.join(f'{key.source}→{key.chunk}' for key in sorted(keys))}"
         if self.played.has_sources:
             return f"the {nouns} of {ranks_text(key.source for key in keys)}"
         chunks = listed(ranges(key.chunk for key in keys).split(", "))
@@ -192,8 +215,9 @@ class StepWords:
             and event.step.dst is not None
             and (begin <= event.start < end or (is_last and event.start == end))
         ]
-        if kept:
-            yield f"keeps {self.names([event.value for event in kept])}"
+        for piece in dict.fromkeys(event.value.piece for event in kept):
+            values = [event.value for event in kept if event.value.piece == piece]
+            yield f"keeps {self.names(values)}"
         yield from self._sends(
             rank, [flight for flight in self.leaving(number) if flight.source == rank]
         )
@@ -233,7 +257,8 @@ class StepWords:
             peers = tuple(edge.peer for edge in event.step.recv)
             is_copy = len(event.step.src) + len(peers) == 1
             mask = event.value.mask if self.played.is_reduction else 0
-            groups.setdefault(((0,) if is_copy else peers, own, mask), []).append(event)
+            key = ((0,) if is_copy else peers, own, mask, event.value.piece)
+            groups.setdefault(key, []).append(event)
         for group in groups.values():
             yield self._received(group)
 
