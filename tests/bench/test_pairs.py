@@ -89,10 +89,12 @@ def test_matrices_show_values_expectations_and_reasons() -> None:
         RankPair(a=1, b=0, way="stores", reason="no peer access"),
     ]
     pairs.append(RankPair(a=0, b=1, way="latency", value=2.07, is_both=True))
+    pairs.append(RankPair(a=0, b=1, way="host latency", value=5.31, is_both=True))
     shown = "\n".join(lines(pairs, ["GPU0", "GPU1"], {(0, 1, "stores"): 364.5}))
     assert "stores by the sender's kernel, one way, GB/s; expected 364.5" in shown
     assert "365.4" in shown
-    assert "2.07" in shown
+    p2p_on, p2p_off = shown.partition("through host memory (P2P off)")[::2]
+    assert "2.07" in p2p_on and "5.31" in p2p_off
     assert "- stores: no peer access (GPU1 -> GPU0)" in shown
 
 

@@ -3,6 +3,7 @@
 from fractions import Fraction
 from itertools import zip_longest
 
+from collbench.core.text import counted
 from collbench.schedules.ir import Operand, Program, Schedule, Step
 from collbench.schedules.passes import Traffic, direct_count, message_count, pull_zero_copy, traffic
 from collbench.schedules.verify.check import Proof
@@ -66,6 +67,7 @@ def summary(schedule: Schedule, proof: Proof) -> str:
     )
     chunks = ", ".join(f"{count} of {name}" for name, count in schedule.chunks.items() if count)
     messages = message_count(schedule)
+    busiest = counted(moved.messages, "message")
     read = f"{direct_count(pull_zero_copy(schedule, in_place=False))} of {messages}, all ranks"
     written = f"not counted above {PLACED_RANKS} ranks"
     if schedule.n <= PLACED_RANKS:
@@ -75,7 +77,7 @@ def summary(schedule: Schedule, proof: Proof) -> str:
     return (
         f"{schedule.op} by {schedule.name} over {schedule.n} ranks: checked\n"
         f"  hops on the longest chain    {proof.hops}\n"
-        f"  busiest rank sends           {share(moved.sent)} in {moved.messages} messages\n"
+        f"  busiest rank sends           {share(moved.sent)} in {busiest}\n"
         f"  busiest rank receives        {share(moved.received)}\n"
         f"  messages read in place       {read}\n"
         f"  messages written in place    {written}\n"
