@@ -4,6 +4,7 @@ the steps of a rank empty and fill. For who learns; nothing runs by it.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
@@ -87,9 +88,12 @@ def cut(
 
 def cut_parts(plan: Plan) -> dict[str, str]:
     """What the data is cut into, in words, from the largest part to the smallest."""
-    loops = list(plan.loops(0))
-    first, last = loops[0], loops[-1]
-    shares = [sum(loop.size for loop in plan.loops(channel)) for channel in range(plan.channels)]
+    count = plan.loop_count(0)
+    first, last = plan.loop(0, 0), plan.loop(0, count - 1)
+    shares = [plan.channel_range(channel)[1] for channel in range(plan.channels)]
+    each = "each " * (plan.channels > 1)
+    less = dict.fromkeys(exact_size(size) for size in shares if size != shares[0])
+    rest = f", the last with {' and '.join(less)}" if less else ""
     protocol, slot = PROTOCOLS.load(plan.proto), exact_size(plan.slot_bytes)
     flags = "its flag is the tail, which is written behind the data"
     if hasattr(protocol, "FLAG_BYTES"):
@@ -100,9 +104,8 @@ def cut_parts(plan: Plan) -> dict[str, str]:
     of = "the vector" if plan.is_interleaved else "each block"
     return {
         "protocol": plan.proto,
-        "channel": f"{plan.channels}, each with {exact_size(shares[0])} of {of}"
-        + (f", the last one with {exact_size(shares[-1])}" if len(set(shares)) > 1 else ""),
-        "loop": f"{len(loops)} of a channel, of {exact_size(first.size)} each"
+        "channel": f"{plan.channels}, {each}with {exact_size(shares[0])} of {of}{rest}",
+        "loop": f"{count} of a channel, of {exact_size(first.size)} each"
         + (f", the last one of {exact_size(last.size)}" if last.size != first.size else ""),
         "chunk": f"{exact_size(first.chunk)}, {plan.parts} in a loop"
         + (f"; {exact_size(last.chunk)} in the last one" if last.chunk != first.chunk else ""),
@@ -115,12 +118,12 @@ def cut_parts(plan: Plan) -> dict[str, str]:
 
 def playback_of(plan: Plan) -> tuple[Playback, Slots]:
     """The first loops of channel 0, as many as a page has room for, and their slots."""
-    loops = [loop.slices for loop in plan.loops(0)]
+    loops = [loop.slices for loop in islice(plan.loops(0), _MOST_LOOPS)]
     cells = max(map(len, play(plan.schedule).keys()))
     count = 1
-    while count < min(len(loops), _MOST_LOOPS) and sum(loops[: count + 1]) * cells <= _MOST_CELLS:
+    while count < len(loops) and sum(loops[: count + 1]) * cells <= _MOST_CELLS:
         count += 1
-    is_whole = count == len(loops)
+    is_whole = count == plan.loop_count(0)
     shown = (
         "all"
         if is_whole
@@ -146,7 +149,7 @@ def step_rows(schedule: Schedule, rank: int, plan: Plan | None = None) -> Iterat
     """
     slots, slices, batch = 0, 1, 1
     if plan is not None:
-        slots, slices, batch = plan.slots, next(plan.loops(0)).slices, given_back(plan)
+        slots, slices, batch = plan.slots, plan.loop(0, 0).slices, given_back(plan)
     moved: tuple[Counter[Edge], Counter[Edge]] = Counter(), Counter()
     for track in schedule.program(rank):
         for number, steps in enumerate(track.rounds):

@@ -266,20 +266,26 @@ class Plan:
 
     def loops(self, channel: int) -> Iterator[Loop]:
         """The loops of a channel: full chunks, then one of whatever is left, cut evenly."""
-        first, size = self.channel_range(channel)
-        parts, done = self.parts, 0
-        while done < size:
-            left = size - done
-            chunk = self.chunk_bytes
-            if left < parts * chunk:
-                even = -(-left // parts)
-                grain = (
-                    CHANNEL_GRAIN_BYTES if even > CHANNEL_GRAIN_BYTES else self.problem.item_bytes
-                )
-                chunk = min(-(-even // grain) * grain, self.chunk_bytes)
-            span = min(left, parts * chunk)
-            yield Loop(first + done, span, chunk, -(-chunk // self.piece_bytes))
-            done += span
+        owned = self.channel_range(channel)
+        return (self._loop(*owned, number) for number in range(self.loop_count(channel)))
+
+    def loop_count(self, channel: int) -> int:
+        """How many loops a channel has."""
+        return -(-self.channel_range(channel)[1] // (self.parts * self.chunk_bytes))
+
+    def loop(self, channel: int, number: int) -> Loop:
+        """One loop of a channel."""
+        return self._loop(*self.channel_range(channel), number)
+
+    def _loop(self, first: int, size: int, number: int) -> Loop:
+        parts, chunk = self.parts, self.chunk_bytes
+        done = number * parts * chunk
+        left = size - done
+        if left < parts * chunk:
+            even = -(-left // parts)
+            grain = CHANNEL_GRAIN_BYTES if even > CHANNEL_GRAIN_BYTES else self.problem.item_bytes
+            chunk = min(-(-even // grain) * grain, self.chunk_bytes)
+        return Loop(first + done, min(left, parts * chunk), chunk, -(-chunk // self.piece_bytes))
 
     def piece(self, loop: Loop, number: int, chunk: int) -> tuple[int, int]:
         """First byte within a chunk of a loop, and size, of its slice of that number."""
@@ -368,7 +374,7 @@ class Plan:
     @property
     def most_loops(self) -> int:
         """Loops of the channel that has most."""
-        return max(sum(1 for _ in self.loops(channel)) for channel in range(self.channels))
+        return max(map(self.loop_count, range(self.channels)))
 
     @property
     def most_slices(self) -> int:

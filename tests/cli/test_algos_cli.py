@@ -84,7 +84,10 @@ def test_algos_shows_how_messages_are_cut(invoke: Invoke) -> None:
     assert rows[4][-4:] == ["3", "4", "0", "5"]  # the fifth message takes the first slot again
     _, out, _ = invoke(*RING, "--size", "7", *knobs[2:])
     assert "How a size of 4 is cut" in out
-    assert "2, each with 4 of the vector, the last one with 0" in out
+    assert "2, each with 4 of the vector, the last with 0" in out
+    assert "chunk       4, 4 in a loop" in out  # of which three are empty
+    _, out, _ = invoke(*RING, "--size", "1T", "--proto", "ll", "--channels", "1")
+    assert "loop        8388608 of a channel, of 128K each" in out
     code, out, _ = invoke(*RING, *knobs, "--json")
     data = json.loads(out)["data"]
     assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")

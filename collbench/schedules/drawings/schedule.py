@@ -16,8 +16,8 @@ LEGEND = (
     "  i2 o2 t2   chunk 2 of the input, the output, scratch memory\n"
     "  <3  >1     receive from rank 3, send to rank 1\n"
     "  a + b =o2  reduce, write output chunk 2\n"
-    "Each row is a round: its steps happen at once. Rounds of a track follow each\n"
-    "other; tracks run side by side."
+    "Steps of a round happen at once. Rounds of a track follow each other; tracks\n"
+    "run side by side."
 )
 
 
