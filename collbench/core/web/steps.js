@@ -84,11 +84,12 @@
     if (width === size) return;
     size = width;
     const isNarrow = width < 560;
-    const height = Math.round(isNarrow
-      ? width * (data.n <= 4 ? 1 : data.n <= 8 ? 1.4 : 1.95)
-      : Math.min(Math.max(width * 0.62, 400), data.n <= 4 ? 480 : 640));
     columns = Math.min(most, isNarrow && most <= 4 ? 2 : data.columns);
     rows = Math.ceil(most / columns);
+    const height = Math.round(isNarrow
+      ? width * (data.n <= 4 ? 1 : data.n <= 8 ? 1.4 : 1.95) * Math.max(1, rows / 5)
+      : Math.max(Math.min(Math.max(width * 0.62, 400), data.n <= 4 ? 480 : 640),
+        data.n > 8 ? 90 * rows : 0));
     tall = height;
     stage.replaceChildren();
     stage.setAttribute("viewBox", `0 0 ${width} ${height}`);
