@@ -225,7 +225,7 @@ class _Run:
     def __init__(self, schedule: Schedule, loops: Sequence[int], slots: int) -> None:
         self.schedule, self.loops, self.slots = schedule, loops, slots
         self.formed = formed(schedule)
-        self.events: list[StepEvent] = []
+        self.begun: list[tuple[StepEvent, list[_Message]]] = []  # and what each sends
         self.mail: dict[tuple[int, int, str], list[_Message]] = defaultdict(list)
 
     def run(self) -> None:
@@ -235,11 +235,17 @@ class _Run:
             for track in range(len(program))
         ]
         while running:
-            before = len(self.events)
+            before = len(self.begun)
             still = [track for track in running if next(track, "done") != "done"]
-            if len(still) == len(running) and len(self.events) == before:
+            if len(still) == len(running) and len(self.begun) == before:
                 raise HangError("the steps of a schedule wait for each other")
             running = still
+
+    def events(self) -> Iterator[StepEvent]:
+        """Every step, once all messages are known."""
+        for event, sending in self.begun:
+            ends = [message.start + 1 for message in sending]
+            yield event._replace(end=max(ends, default=event.start))
 
     def _track(self, rank: int, track: int) -> Iterator[None]:
         now, piece = 0.0, 0
@@ -263,7 +269,6 @@ class _Run:
         """
         chunks, _ = counts = message_chunks(steps)
         (sent, received), latest = done, now
-        begun: list[tuple[Place, Step, Value, float, list[_Message]]] = []
         for s in execution_order(steps):
             step, start = steps[s], now
             taking, sending = list[_Message](), list[_Message]()
@@ -284,7 +289,8 @@ class _Run:
                 if len(mail) == number:
                     mail.append(_Message(unsent=chunks[edge], unread=chunks[edge]))
                 sending.append(mail[number])
-            value = self.formed[at._replace(step=s)].value._replace(piece=piece)
+            place = at._replace(step=s)
+            value = self.formed[place]._replace(piece=piece)
             for message in taking:
                 message.unread -= 1
                 message.taken = min(message.taken, start)
@@ -293,11 +299,8 @@ class _Run:
                 message.unsent -= 1
                 message.values.append(value)
                 message.start = max(message.start, start)
-            begun.append((at._replace(step=s), step, value, start, sending))
+            self.begun.append((StepEvent(place, step, value, start, start), sending))
             latest = max(latest, start)
-        for place, step, value, start, sending in begun:
-            end = max((message.start + 1 for message in sending), default=start)
-            self.events.append(StepEvent(place, step, value, start, end))
         for numbers, edges in zip(done, counts, strict=True):
             numbers.update(edges.keys())
         return latest
@@ -333,7 +336,7 @@ def play(schedule: Schedule, loops: Sequence[int] = (1,), slots: int = 0) -> Pla
     flights.sort(key=lambda flight: (flight.start, flight.source, flight.target, flight.port))
     return Playback(
         schedule=run.schedule,
-        events=tuple(sorted(run.events, key=lambda event: event.place)),
+        events=tuple(sorted(run.events(), key=lambda event: event.place)),
         flights=tuple(flights),
         stops=tuple(sorted({flight.end for flight in flights})),
         loops=tuple(loops),

@@ -174,9 +174,6 @@ def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
 def _backs(played: Playback, slots: Slots) -> dict[Flight, float | None]:
     """When the head of each message comes back to its sender, if it does."""
     backs: dict[Flight, float | None] = {}
-    ends = [0.0] * played.schedule.n
-    for event in played.events:
-        ends[event.place.program] = max(ends[event.place.program], event.end)
     of_port: dict[tuple[int, int, str], list[Flight]] = {}
     for flight in played.flights:
         of_port.setdefault((flight.source, flight.target, flight.port), []).append(flight)
@@ -186,7 +183,7 @@ def _backs(played: Playback, slots: Slots) -> dict[Flight, float | None]:
             if last < len(flights):
                 backs[flight] = flights[last].freed
             else:
-                backs[flight] = ends[flight.target] if slots.is_ended else None
+                backs[flight] = played.stops[-1] if slots.is_ended else None
     return backs
 
 

@@ -30,7 +30,7 @@ from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Operand, Round, Schedule, Step, expanded
 from collbench.schedules.passes import cell, kept, landing, rounds_of
 from collbench.schedules.verify.clocks import Clock, learn
-from collbench.schedules.verify.proof import Formed, Key, Place, Proof, name_of, where
+from collbench.schedules.verify.proof import Key, Place, Proof, Value, name_of, where
 from collbench.schedules.verify.symbolic import Execution
 
 __all__ = ["Place", "Proof", "check"]
@@ -126,7 +126,7 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
     return True
 
 
-def formed(schedule: Schedule) -> dict[Place, Formed]:
+def formed(schedule: Schedule) -> dict[Place, Value]:
     """What every step of every rank forms in one loop of one launch. Raises ScheduleError as check
     does.
 
@@ -135,11 +135,11 @@ def formed(schedule: Schedule) -> dict[Place, Formed]:
     >>> from collbench.core.world import World
     >>> steps = formed(build("allreduce", "ring", ring.allreduce, World(n=4)))
     >>> steps[Place(program=1, track=0, round=1, step=0)]
-    Formed(value=Value(piece=0, chunk=3, mask=3), hops=1)
+    Value(piece=0, chunk=3, mask=3)
     """
     check(schedule, loops=1, launches=1)
     run = Execution(expanded(schedule), slots=8, slices=1, in_place=False, loops=1, launches=1)
-    steps: dict[Place, Formed] = {}
+    steps: dict[Place, Value] = {}
     run.formed = steps
     run.prove()
     return steps

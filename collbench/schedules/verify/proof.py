@@ -26,13 +26,6 @@ class Place(NamedTuple):
     step: int
 
 
-class Formed(NamedTuple):
-    """What a step forms: its result, and the hand-overs on the longest chain before it."""
-
-    value: Value
-    hops: int
-
-
 class Key(NamedTuple):
     """A connection."""
 

@@ -16,7 +16,7 @@ from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Message, Operand, Round, Schedule, Step
 from collbench.schedules.passes import arrivals, cell, home, landing, shape_of
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
-from collbench.schedules.verify.proof import Formed, Key, Place, Proof, Value, name_of, tell, where
+from collbench.schedules.verify.proof import Key, Place, Proof, Value, name_of, tell, where
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Execution:
         self.chunks: dict[Place, int] = {}
         self.givers: dict[Place, int] = {}
         self.hops = 0
-        self.formed: dict[Place, Formed] | None = None
+        self.formed: dict[Place, Value] | None = None
         self.findings, self.history = findings, History()
         self.pushed = _placed(schedule) if schedule.pushed else {}
         self.has_clocks = has_clocks(schedule)
@@ -344,7 +344,6 @@ class _Actor:
                     piece,
                     [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv],
                     before,
-                    hops,
                 )
                 if step.dst is not None and pushed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
@@ -433,7 +432,6 @@ class _Actor:
         piece: int,
         received: list[tuple[Edge, Value | tuple[Operand, int]]],
         before: Clock,
-        hops: int,
     ) -> Value:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
@@ -461,7 +459,7 @@ class _Actor:
         self._check_size(step, result, place)
         run.chunks[place] = result.chunk
         if run.formed is not None and piece == 0:
-            run.formed[place] = Formed(result, hops)
+            run.formed[place] = result
         run.givers[place] = (result.mask & -result.mask).bit_length() - 1
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
