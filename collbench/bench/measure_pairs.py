@@ -2,10 +2,10 @@
 links should reach; under a launcher every pair of its ranks.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TextIO
 
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import (
@@ -29,10 +29,12 @@ from collbench.launch.local import LocalGroup
 from collbench.launch.watchdog import LOST_S
 from collbench.machine.topology.model import Topology
 
+Rows = list[dict[str, object]]
 
-def measure_pairs(topology: Topology) -> Topology:
+
+def measure_pairs(topology: Topology, out: TextIO) -> tuple[Topology, Rows]:
     """Measure, show, and return the topology with the rates that stores reached instead of the
-    expected ones.
+    expected ones, and the pairs for JSON.
 
     However it ends, what was measured until then is shown.
     """
@@ -53,7 +55,7 @@ def measure_pairs(topology: Topology) -> Topology:
     finally:
         group.close(0)
         if pairs:
-            _show(topology, ids, names, pairs, is_busy=busy.of_all(len(names)))
+            _show(topology, ids, names, pairs, out, is_busy=busy.of_all(len(names)))
             remark(
                 f"{len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
                 " compared"
@@ -64,12 +66,13 @@ def measure_pairs(topology: Topology) -> Topology:
         if ids
         else ""
     )
-    return with_rates(topology, ids, pairs, source) if ids else topology
+    measured = with_rates(topology, ids, pairs, source) if ids else topology
+    return measured, _rows(pairs, names)
 
 
-def measure_pairs_of(topology: Topology, group: Group) -> None:
-    """Measure every pair of a launcher's ranks, one at a time, and show them. However it ends, what
-    was measured until then is shown.
+def measure_pairs_of(topology: Topology, group: Group, out: TextIO) -> tuple[Topology, Rows]:
+    """Measure every pair of a launcher's ranks, one at a time, and show them; returns the same as
+    measure_pairs. However it ends, what was measured until then is shown.
     """
     gpus = gpus_here()
     backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
@@ -82,11 +85,28 @@ def measure_pairs_of(topology: Topology, group: Group) -> None:
     finally:
         if found:
             is_busy = busy.of_all(group.hosts.count(group.hosts[0]))
-            _show(topology, [], names, found, is_busy=is_busy)
+            _show(topology, [], names, found, out, is_busy=is_busy)
             remark(
                 f"{len(found)} measurements in {time.monotonic() - start:.0f} s, every result"
                 " compared"
             )
+    return topology, _rows(found, names)
+
+
+def _rows(pairs: Sequence[RankPair], names: Sequence[str]) -> Rows:
+    """What JSON has of pairs: a rate in GB/s per direction, or a latency in us."""
+    return [
+        {
+            "from": names[pair.a],
+            "to": names[pair.b],
+            "way": pair.way,
+            "is_both": pair.is_both,
+            "gbs": None if pair.way in LATENCIES else pair.value,
+            "time_us": pair.value if pair.way in LATENCIES else None,
+            "reason": pair.reason,
+        }
+        for pair in pairs
+    ]
 
 
 def _show(
@@ -94,6 +114,7 @@ def _show(
     ids: Sequence[str],
     names: Sequence[str],
     pairs: Sequence[RankPair],
+    out: TextIO,
     *,
     is_busy: bool,
 ) -> None:
@@ -106,10 +127,11 @@ def _show(
         for way in WAYS
         if ids
     }
-    say("\n".join(lines(pairs, names, expected, width(sys.stdout))).lstrip("\n"))
+    say("\n".join(lines(pairs, names, expected, width(out))).lstrip("\n"), file=out)
     for pair, middle in () if is_busy else behind(pairs, topology, ids):
         unit = "us" if pair.way in LATENCIES else "GB/s"
         say(
             f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
-            f" {pair.value:.4g} {unit}, the median is {middle:.4g}"
+            f" {pair.value:.4g} {unit}, the median is {middle:.4g}",
+            file=out,
         )

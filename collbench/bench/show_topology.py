@@ -40,7 +40,11 @@ def show(options: Options) -> int:
     """The whole command; returns the exit code."""
     views = [name for name in _VIEWS if options[name]]
     documents = _on_stdout(options)
-    _refuse_mixed(documents, views, is_measured=options["is_measured"])
+    if len(documents) > 1:
+        raise UsageError(
+            f"{' and '.join(documents)} would mix on stdout",
+            "stdout takes one document; --svg, --record and --save take a file",
+        )
     if Path(options["svg"] or "").suffix.lower() not in ("", ".svg"):
         raise UsageError(
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
@@ -87,13 +91,15 @@ def _show(
     measure.
     """
     topology, save = shown.topology, options["save"]
-    if save is not None:
-        if not topology.gpus:
-            raise UnavailableError(
-                "--save keeps rates between GPUs, and this machine has none",
-                "leave --save out to measure two ranks on CPUs",
-            )
-        check_writable(save, "--save")
+    is_measured, out = options["is_measured"], sys.stderr if documents else sys.stdout
+    if save is not None and not topology.gpus:
+        raise UnavailableError(
+            "--save keeps rates between GPUs, and this machine has none",
+            "leave --save out to measure two ranks on CPUs",
+        )
+    for name in ("save", "json"):
+        if options[name] not in (None, "-"):
+            check_writable(options[name], f"--{name}")
     if options["record"] is not None:
         from collbench.machine import discovery
 
@@ -102,11 +108,6 @@ def _show(
         from collbench.machine.views.drawing import svg
 
         write_document(svg(topology), options["svg"], "--svg")
-    if options["json"] is not None:
-        from collbench.machine.formats.topology_json import encoded
-
-        document = result_json(encoded(topology), machine=topology.name)
-        write_document(document, options["json"], "--json")
     if options["is_xml"]:
         from collbench.machine.formats import nccl_xml
 
@@ -115,13 +116,25 @@ def _show(
         documents or options["json"] or options["svg"] or options["record"]
     )
     _remark_on(topology, has_headline=is_shown)
-    is_measured = options["is_measured"]
     if views or (is_shown and not is_measured):
-        _show_views(shown, views, options["color"])
+        _show_views(shown, views, options["color"], out)
     if views and is_measured:
-        say()
+        say(file=out)
+    measured: dict[str, object] = {}
     if is_measured:
-        _measure(topology, save, group)
+        from collbench.bench.measure_pairs import measure_pairs, measure_pairs_of
+
+        topology, measured["pairs"] = (
+            measure_pairs_of(topology, group, out) if group else measure_pairs(topology, out)
+        )
+    if options["json"] is not None or save is not None:
+        from collbench.machine.formats import topology_json
+
+        if options["json"] is not None:
+            data = topology_json.encoded(topology) | measured
+            write_document(result_json(data, machine=topology.name), options["json"], "--json")
+        if save is not None:
+            write_document(topology_json.write(topology), save, "--save")
     return 0
 
 
@@ -133,33 +146,6 @@ def _on_stdout(options: Options) -> list[str]:
         **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]
-
-
-def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
-    """Raise UsageError where something else would stand in a document on stdout."""
-    parts = [*documents, *(["--measure"] if documents and is_measured else ())]
-    if len(parts) > 1:
-        raise UsageError(
-            f"{' and '.join(parts)} would mix on stdout",
-            "stdout takes one document; --svg, --record and --save take a file",
-        )
-    if parts and views:
-        raise UsageError(
-            f"{parts[0]} writes a document to stdout, where --{views[0]} would mix with it",
-            "start the command twice",
-        )
-
-
-def _measure(topology: Topology, save: str | None, group: "Group | None") -> None:
-    from collbench.bench.measure_pairs import measure_pairs, measure_pairs_of
-    from collbench.machine.formats import topology_json
-
-    if group is not None:
-        measure_pairs_of(topology, group)
-        return
-    measured = measure_pairs(topology)
-    if save is not None:
-        write_document(topology_json.write(measured), save, "--save")
 
 
 def _find(file: str | None, machine: str | None, *, is_full: bool) -> ShownTopology | None:
@@ -224,9 +210,8 @@ def _remark_on(topology: Topology, *, has_headline: bool) -> None:
         remark(note)
 
 
-def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
+def _show_views(shown: ShownTopology, views: Sequence[str], color: str, out: TextIO) -> None:
     """The views asked for, one below the other; else the headline and the matrix."""
-    out = sys.stdout
     has_colours = is_coloured(color, out)
     paint = _painted if has_colours else plain
     topology = shown.topology

@@ -18,6 +18,7 @@ from collbench.bench import show_topology as _show_topology
 from collbench.bench.pairs import RankPair
 from collbench.cli import run
 from collbench.core.errors import HangError
+from collbench.machine import formats
 from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
@@ -126,12 +127,9 @@ def test_several_hosts_are_named_once(invoke: Invoke, monkeypatch: pytest.Monkey
         (["--save", "a.json"], "--save: nothing is measured"),
         (["--json", "--xml"], "--json and --xml would mix on stdout"),
         (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
-        (["--json", "--measure"], "--json and --measure would mix on stdout"),
-        (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
+        (["--measure", "--save", "-", "--xml"], "--xml and --save - would mix on stdout"),
         (["--infer"], "--infer is no option any more"),
         (["--budget", "3s"], "--budget is no option any more"),
-        (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
-        (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
 )
 def test_what_contradicts_itself_is_a_usage_error(
@@ -189,7 +187,7 @@ def test_what_cannot_be_written_is_an_error_of_the_environment(
 def test_a_file_to_save_is_tried_before_anything_is_measured(
     invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(_topology: Topology) -> Topology:
+    def measured(*_: object) -> None:
         raise HangError("measured")
 
     monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
@@ -222,6 +220,39 @@ def test_pairs_measured_before_an_interrupt_are_shown(
     assert "# 1 measurements in" in err
     assert err.endswith("Interrupted.\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_json_has_the_measured_pairs_and_the_screen_is_on_stderr(
+    invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        RankPair(a=0, b=1, way="stores", value=19.0),
+        RankPair(a=0, b=1, way="latency", is_both=True, value=2.5),
+        RankPair(a=1, b=0, way="host", reason="no room"),
+    ]
+    monkeypatch.setattr(_measure_pairs, "measure", lambda *_: iter(found))
+    monkeypatch.setattr(_measure_pairs, "gpus_here", lambda: 8)
+    code, out, err = invoke("--measure", "--json", "--rings")
+    assert code == 0 and "stores by the sender's kernel" in err and "ring" in err
+    data = json.loads(out)["data"]
+    assert [(row["from"], row["way"], row["gbs"], row["time_us"]) for row in data["pairs"]] == [
+        ("GPU0", "stores", 19.0, None),
+        ("GPU0", "latency", None, 2.5),
+        ("GPU1", "host", None, None),
+    ]
+    (tmp_path / "measured.json").write_text(out)
+    again = formats.read(tmp_path / "measured.json")
+    assert 19.0 in {link.usable_gbs for link in again.links}
+
+
+@needs_mpi
+def test_ranks_on_cpus_measure_to_json(tmp_path: Path) -> None:
+    topo = [sys.executable, "-m", "collbench", "topo", "--measure", "--json", "-"]
+    for command in (topo, under_mpirun(2, topo)):
+        done = said_by(command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        pairs = json.loads(done.stdout)["data"]["pairs"]
+        assert len(pairs) == 4 and all(row["gbs"] or row["time_us"] for row in pairs)
 
 
 def test_links_of_a_recording_have_their_counters(

@@ -2,7 +2,8 @@
 are equal bytes.
 
 An object with format, version, name, hosts, notes, nodes (the fields of Node, facts as an object),
-links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, and status).
+links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, and status); of
+`topo --measure --json` also the measured pairs, which are not read again.
 """
 
 import json
@@ -51,24 +52,24 @@ def is_mine(text: str) -> bool:
     return text.lstrip().startswith("{") and _FORMAT_KEY.search(text) is not None
 
 
-def encoded(topology: Topology) -> object:
+def encoded(topology: Topology) -> dict[str, object]:
     """What the file has."""
     nodes = tuple({**encode(node), "facts": dict(node.facts)} for node in topology.nodes)  # type: ignore[dict-item]
-    return encode(
-        _Document(
-            format=FORMAT,
-            version=VERSION,
-            name=topology.name,
-            hosts=topology.hosts,
-            notes=topology.notes,
-            nodes=nodes,
-            links=topology.links,
-            p2p=tuple(
-                _Status(a=a, b=b, what=what, status=status)
-                for (a, b, what), status in sorted(topology.p2p.items())
-            ),
-        )
+    document = _Document(
+        format=FORMAT,
+        version=VERSION,
+        name=topology.name,
+        hosts=topology.hosts,
+        notes=topology.notes,
+        nodes=nodes,
+        links=topology.links,
+        p2p=tuple(
+            _Status(a=a, b=b, what=what, status=status)
+            for (a, b, what), status in sorted(topology.p2p.items())
+        ),
     )
+    result: dict[str, object] = encode(document)  # type: ignore[assignment]
+    return result
 
 
 def write(topology: Topology) -> str:
@@ -98,6 +99,8 @@ def read(text: str, name: str) -> Topology:
     value = parse_json(text, name, _MAX_JSON_CHARS)
     if isinstance(value, dict) and "data" in value:  # as `topo --json` writes it
         value = value["data"]
+        if isinstance(value, dict):
+            value.pop("pairs", None)
     _check_texts(value, name)
     document = decode(_Document, value, name)
     if (document.format, document.version) != (FORMAT, VERSION):
