@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from collbench.bench.runner import Measurement
 from collbench.compare.runs import Keeper, RunFacts, directory_here
 from collbench.core.case import Case
-from collbench.core.errors import CollbenchError
+from collbench.core.complaint import why_ended
 from collbench.core.files import command_line
-from collbench.core.interrupt import Interrupted, exit_code_of
 from collbench.core.record import NOT_TRUE, Record
 from collbench.machine.discovery.recording import Recording, dumps
 
@@ -80,11 +79,8 @@ def saved(
     sweep = SavedSweep(runs, cases, recordings)
     try:
         yield sweep
-    except Interrupted as error:
-        sweep.finish(exit_code_of(error.number))
-        raise
-    except CollbenchError as error:
-        sweep.finish(error.exit_code, error.message)
+    except (Exception, KeyboardInterrupt) as error:
+        sweep.finish(*why_ended(error))
         raise
     else:
         sweep.finish(1 if sweep.has_wrong_data else 0)

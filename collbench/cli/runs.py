@@ -19,7 +19,6 @@ from collbench.core.text import some_of, table
 from collbench.core.units import format_duration
 
 _MOST_SHOWN = 20
-_SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 
 
 @click.command(name="runs", cls=StrictCommand)
@@ -79,7 +78,10 @@ def command(context: click.Context, /, **_: object) -> None:
         remark(f"Removed {len(old)} of {len(runs)} saved runs.")
         runs = runs[len(old) :]
     if context.params["json"] is not None:
-        data = [{"name": run.name, "number": run.number, **asdict(run.facts)} for run in runs]
+        data = [
+            {"name": run.name, "number": run.number, "ending": run.ending, **asdict(run.facts)}
+            for run in runs
+        ]
         write_document(result_json(data), context.params["json"], "--json")
     if context.params["json"] == "-":
         return
@@ -129,20 +131,11 @@ def _cells(run: SavedRun) -> list[str]:
         f"@{run.number}" if run.number else "",
         f"@{run.name}",
         started,
-        f"{facts.rows}" if facts.exit_code >= 0 else "?",
+        f"{facts.rows} of {facts.points}" if run.ending else f"{facts.rows}",
         f"{facts.wrong}" if facts.exit_code >= 0 else "?",
         format_duration(facts.seconds) if facts.seconds else "?",
-        _ended(facts.exit_code) + facts.title + (f": {facts.problem}" if facts.problem else ""),
+        ": ".join(filter(None, (run.ending, facts.title, facts.problem))),
     ]
-
-
-def _ended(exit_code: int) -> str:
-    """How a run ended, an empty text if it reached its end."""
-    if exit_code < 0:
-        return "cut off: "
-    if exit_code > _SIGNALLED:
-        return "interrupted: "
-    return "failed: " if exit_code > 1 else ""
 
 
 def _place() -> str:

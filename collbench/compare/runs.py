@@ -8,23 +8,25 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from collbench.core.codec import dumps, loads
 from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.files import state_folder, write_whole
 from collbench.core.reading import read_state
-from collbench.core.record import Record, Writer
+from collbench.core.record import Record, Writer, is_being_written
 
 _ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
 _MOST_FACTS_BYTES = 1 << 20
+_SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a run was. started: ISO 8601, to the microsecond. seconds: until it ended, 0 if it was
-    cut off. exit_code: -1 if it was cut off. title: what was measured, in a few words. directory:
-    where it was started. problem: why it failed.
+    """What a run was. started: ISO 8601, to the microsecond. seconds: until it ended, or its last
+    row. exit_code: -1 until it ends. title: what was measured, in a few words. directory: where it
+    was started. problem: why it did not reach its end.
     """
 
     command: str
@@ -42,7 +44,7 @@ class RunFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRun:
     """A run that can be read again. number: 1 is the newest; 0 of one of another directory, and of
-    one that failed before its first row.
+    one that has no row.
     """
 
     number: int
@@ -53,6 +55,15 @@ class SavedRun:
     def name(self) -> str:
         """What it is called from then on: the month, the day and the hash of its folder."""
         return name_of(self.folder.name)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, an empty text if it reached its end."""
+        if self.facts.exit_code < 0:
+            return "cut off" if self.facts.problem else "running"
+        if self.facts.exit_code > _SIGNALLED:
+            return "interrupted"
+        return "failed" if self.facts.exit_code > 1 or self.facts.problem else ""
 
     @property
     def rows(self) -> Path:
@@ -76,44 +87,40 @@ def folder_of_runs() -> Path:
 
 
 class Keeper:
-    """Saves a run while it goes on: nothing before its first row that is not waived, unless it
-    fails. Whatever fails there is told in `problem` and ends the saving, not the run.
+    """Saves a run while it goes on. One that ends well without a row that is not waived leaves
+    nothing. Whatever fails here is told in `problem` and ends the saving, not the run.
     """
 
     def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
         self.facts, self.problem = facts, ""
-        self._name, self._machine = name, machine
+        self._name, self._has_rows = name, False
         self._writer: Writer | None = None
-        self._waived: list[Record] = []
-
-    def saved_as(self) -> str:
-        """The name of the run, or an empty text if nothing can be read again."""
-        if self._writer is None or self.problem:
-            return ""
-        return f"@{name_of(self._name)}"
-
-    def keep(self, record: Record) -> None:
-        """Save a row."""
-        if self.problem:
-            return
-        if self._writer is None and record.status == "waived":
-            self._waived.append(record)
-            return
         try:
-            if self._writer is None:
-                self._writer = self._begin()
-                self._writer.write(self._waived)
-            self._writer.write([record])
+            self._writer = self._begin(machine)
         except (OSError, RuntimeError, CollbenchError) as error:
             self.problem = _problem(error)
 
-    def _begin(self) -> Writer:
+    def saved_as(self) -> str:
+        """The name of the run, or an empty text if nothing can be read again."""
+        return f"@{name_of(self._name)}" if self._has_rows and not self.problem else ""
+
+    def keep(self, record: Record) -> None:
+        """Save a row."""
+        if self._writer is None or self.problem:
+            return
+        try:
+            self._writer.write([record])
+            self._has_rows |= record.status != "waived"
+        except (OSError, CollbenchError) as error:
+            self.problem = _problem(error)
+
+    def _begin(self, machine: str) -> Writer:
         folder = folder_of_runs() / self._name
         folder.mkdir(mode=0o700, parents=True)
         try:
             _write(folder / _FACTS, self.facts)
-            if self._machine:
-                write_whole(folder / _MACHINE, self._machine.encode())
+            if machine:
+                write_whole(folder / _MACHINE, machine.encode())
             return Writer(folder / _ROWS)
         except (OSError, CollbenchError):
             shutil.rmtree(folder, ignore_errors=True)
@@ -121,14 +128,15 @@ class Keeper:
 
     def finish(self, facts: RunFacts) -> None:
         """Close the rows and say how the run ended."""
-        if self._writer is None and (self.problem or not facts.problem):
+        if self._writer is None:
             return
         try:
-            if self._writer is None:
-                facts, self._writer = replace(facts, rows=0), self._begin()
             self._writer.close()
-            if not self.problem:
-                _write(folder_of_runs() / self._name / _FACTS, facts)
+            folder = folder_of_runs() / self._name
+            if not self._has_rows and not facts.problem:
+                shutil.rmtree(folder)
+            elif not self.problem:
+                _write(folder / _FACTS, facts if self._has_rows else replace(facts, rows=0))
         except (OSError, RuntimeError, CollbenchError) as error:
             self.problem = _problem(error)
 
@@ -149,11 +157,11 @@ def saved_runs() -> list[SavedRun]:
     with suppress(OSError, RuntimeError):
         for folder in folder_of_runs().iterdir():
             facts = _facts_of(folder)
-            if facts is not None and (folder / _ROWS).is_file():
+            if facts is not None:
                 found.append((folder, facts))
     found.sort(key=lambda one: (one[1].started, one[0]))
     here = directory_here()
-    read = [(folder, facts) for folder, facts in found if facts.rows or facts.exit_code < 0]
+    read = [(folder, facts) for folder, facts in found if facts.rows]
     mine = [folder for folder, facts in read if facts.directory == here]
     numbered = list(reversed(mine or [folder for folder, _ in read]))
     numbers = {folder: place for place, folder in enumerate(numbered, 1)}
@@ -161,6 +169,17 @@ def saved_runs() -> list[SavedRun]:
         SavedRun(number=numbers.get(folder, 0), folder=folder, facts=facts)
         for folder, facts in found
     ]
+
+
+def _until_now(facts: RunFacts, rows: Path) -> RunFacts:
+    """The facts of a run that did not write its end, by its rows."""
+    started = datetime.fromisoformat(facts.started).timestamp()
+    return replace(
+        facts,
+        rows=max(0, rows.read_bytes().count(b"\n") - 1),
+        seconds=round(max(0.0, rows.stat().st_mtime - started), 3),
+        problem="" if is_being_written(rows) else "killed, or the machine stopped",
+    )
 
 
 def directory_here() -> str:
@@ -172,11 +191,14 @@ def directory_here() -> str:
 
 
 def _facts_of(folder: Path) -> RunFacts | None:
-    """The facts in a folder, None where they are missing or broken."""
-    file = folder / _FACTS
+    """The facts in a folder, None where they or the rows are missing or broken."""
+    file, rows = folder / _FACTS, folder / _ROWS
     try:
         text = read_state(file, _MOST_FACTS_BYTES).decode()
-        return loads(RunFacts, text, str(file), _MOST_FACTS_BYTES)
+        facts = loads(RunFacts, text, str(file), _MOST_FACTS_BYTES)
+        if not rows.is_file():
+            return None
+        return facts if facts.exit_code >= 0 else _until_now(facts, rows)
     except (OSError, ValueError, UsageError):
         return None
 

@@ -40,6 +40,18 @@ def complain(error: BaseException) -> int:
     return code
 
 
+def why_ended(error: BaseException) -> tuple[int, str]:
+    """The exit code of a command that an error ends, and why it ended."""
+    interruption = interruption_in(error)
+    if interruption is not None or isinstance(error, KeyboardInterrupt):
+        number = interruption.number if interruption is not None else signal.SIGINT
+        return exit_code_of(number), f"by {signal.Signals(number).name}"
+    if isinstance(error, BrokenPipeError):
+        return exit_code_of(signal.SIGPIPE), "whoever read the output has gone"
+    ours = _as_ours(error)
+    return ours.exit_code, ours.message
+
+
 def _cut(text: str) -> str:
     """A line without the middle of a value that is far too long."""
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"

@@ -558,9 +558,22 @@ def _lock(file: IO[bytes], name: str) -> None:
         return
 
 
+def is_being_written(file: Path) -> bool:
+    """Whether another process writes rows to a file at this moment."""
+    with suppress(OSError), file.open("rb") as opened:
+        return _lock_on(opened)[0] != fcntl.F_UNLCK
+    return False
+
+
 def _holder(file: IO[bytes]) -> str:
     """Who has locked a file."""
-    asked = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
-    process: int = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, asked))[4]
+    process = _lock_on(file)[1]
     # 0 or less: on another host, or outside of this container
     return f"process {process}" if process > 0 else "another process"
+
+
+def _lock_on(file: IO[bytes]) -> tuple[int, int]:
+    """The kind of another process's lock on a file, and the process."""
+    asked = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
+    kind, *_, process = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    return kind, process

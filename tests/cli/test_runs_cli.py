@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +18,9 @@ import pytest
 from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
-from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
+from collbench.compare.runs import RunFacts, SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.interrupt import Interrupted
 from collbench.core.record import header, line_of, read, values_of
 from collbench.doctor.saved_checks import SavedCheck, keep
 from tests.support.commands import MODEL, Capture
@@ -141,16 +145,66 @@ def test_what_is_no_run_is_left_out(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "said"), [(-1, "cut off: "), (130, "interrupted: "), (4, "failed: "), (1, "")]
+    ("exit_code", "said", "why"),
+    [
+        (-1, "cut off: ", ": killed, or the machine stopped"),
+        (130, "interrupted: ", ""),
+        (4, "failed: ", ""),
+        (1, "", ""),
+    ],
 )
-def test_a_run_that_did_not_end_says_so(exit_code: int, said: str, capsys: Capture) -> None:
+def test_a_run_that_did_not_end_says_so(
+    exit_code: int, said: str, why: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert sweep() == 0
     (one,) = saved_runs()
     facts = json.loads((one.folder / "run.json").read_text())
     (one.folder / "run.json").write_text(json.dumps({**facts, "exit_code": exit_code, "rows": 0}))
     capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", "160")
     assert run(["runs"]) == 0
-    assert f" s  {said}allreduce" in capsys.readouterr().out
+    line = capsys.readouterr().out.splitlines()[1]
+    assert f" s  {said}allreduce; 4 ranks; model{why}" in line
+    assert ("2 of 2" in line, "0 of 2" in line) == (exit_code < 0, exit_code > 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending", "why"),
+    [
+        (Interrupted(signal.SIGTERM), "interrupted", "by SIGTERM"),
+        (KeyboardInterrupt(), "interrupted", "by SIGINT"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "interrupted", "whoever read the output"),
+        (ZeroDivisionError("1/0"), "failed", "a mistake of collbench: ZeroDivisionError: 1/0"),
+    ],
+)
+def test_whatever_ends_a_run_is_said(
+    error: BaseException, ending: str, why: str, capsys: Capture
+) -> None:
+    runs: list[Any] = [SimpleNamespace(points=[1, 2], run_id="20261126T163400-ab12cd")]
+    with pytest.raises(type(error)), click.Context(cli, obj=("sweep",)), saved(runs, [], []):
+        raise error
+    assert run(["runs", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["data"]
+    assert (one["ending"], one["rows"], one["points"]) == (ending, 0, 2)
+    assert one["problem"].startswith(why)
+
+
+def test_a_run_of_another_process_that_goes_on_is_running() -> None:
+    assert sweep() == 0
+    (one,) = saved_runs()
+    facts = json.loads((one.folder / "run.json").read_text())
+    (one.folder / "run.json").write_text(json.dumps({**facts, "exit_code": -1}))
+    writes = (
+        "import sys; from pathlib import Path; from collbench.core.record import Writer;"
+        f"one = Writer(Path({str(one.rows)!r})); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", writes], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
+        assert saved_runs()[0].ending == "running"
+        writer.communicate()
+    assert saved_runs()[0].ending == "cut off"
 
 
 def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
@@ -185,14 +239,14 @@ def test_what_could_not_be_saved_is_not_tried_again_at_the_end(
     (known,) = saved_runs()
     runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
     row, *_ = read(known.rows)
+    monkeypatch.setattr(runs_module, "folder_of_runs", lambda: Path("/dev/null"))
     with (
         pytest.raises(UnavailableError),
         click.Context(cli, obj=("sweep",)),
         saved(runs, [], []) as one,
     ):
-        with monkeypatch.context() as patched:
-            patched.setattr(runs_module, "folder_of_runs", lambda: Path("/dev/null"))
-            one.keep(row)
+        monkeypatch.setattr(runs_module, "folder_of_runs", folder_of_runs)
+        one.keep(row)
         assert one.problem
         raise UnavailableError("no room is left")
     assert [one.name for one in saved_runs()] == [known.name]
