@@ -48,7 +48,7 @@ from collbench.bench.sweep_rules import (
     with_files,
     with_releases,
 )
-from collbench.bench.tables.run import RunOf, head_lines, tail_lines
+from collbench.bench.tables.run import RunOf, head_lines, planned_lines, tail_lines
 from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
@@ -158,15 +158,6 @@ def _drive(
 
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
     runs = [_measurement(points, group, settings, where) for _ in range(settings.runs)]
-    if options.get("dry_run"):
-        if options.get("resume") and isinstance(csv, Path) and csv.exists():
-            _leave_known_out(runs, read(csv), csv)
-        if csv is not None:
-            remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
-        runs[-1].watch()
-        estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
-        show_points(points, runs[-1].points, estimate_s)
-        return 0
     out = sys.stderr if "-" in (csv, options.get("json")) else sys.stdout
     table = table_of(
         requested,
@@ -177,6 +168,17 @@ def _drive(
         is_together=is_together(options),
         is_screen=is_terminal(out),
     )
+    if options.get("dry_run"):
+        if options.get("resume") and isinstance(csv, Path) and csv.exists():
+            _leave_known_out(runs, read(csv), csv)
+        if csv is not None:
+            remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
+        runs[-1].watch()
+        estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
+        for line in planned_lines(_run_of(runs[-1]), width(out)):
+            say(line)
+        show_points(points, runs[-1].points, table, estimate_s)
+        return 0
     from collbench.machine.discovery import record
 
     opened = (

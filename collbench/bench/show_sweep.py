@@ -18,14 +18,13 @@ from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep
 from collbench.bench.tables.sweep import SweepTable
 from collbench.core.case import Case
-from collbench.core.collectives import collective
 from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
 from collbench.core.peers import forced_by, is_peer, knobs_of, library_of
 from collbench.core.record import Record
-from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, remark, say, width
+from collbench.core.screen import Remarks, is_coloured, is_terminal, remark, say, width
 from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL
@@ -215,14 +214,17 @@ def _left_s(total_s: float, done_s: float, elapsed_s: float, crowding: float = 1
 
 
 def show_points(
-    points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
+    points: Sequence[SweepPoint], missing: Sequence[SweepPoint], table: SweepTable, estimate: float
 ) -> None:
     """Print the points of a dry run, those in the file marked, and an estimate of the time."""
     wanted = {(point.case, point.waived) for point in missing}
-    for point in points:
-        mark = "" if (point.case, point.waived) in wanted else "; in the file already"
-        say(on_screen(_line_of(point) + mark, sys.stdout, " " * 8))
     known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
+    rows = [
+        (point.case, _how(point, table) + "; in the file already" * (mark not in wanted))
+        for point in points
+        for mark in [(point.case, point.waived)]
+    ]
+    say("\n".join(table.planned(rows)))
     say(
         f"# {counted(len(points), 'point')}, {waived} waived"
         + (f", {known} in the file already" if known else "")
@@ -230,32 +232,33 @@ def show_points(
     )
 
 
-def _line_of(point: SweepPoint) -> str:
+def _how(point: SweepPoint, table: SweepTable) -> str:
+    """What the columns do not say of a point."""
     case = point.case
     if point.waived:
-        knobs = f"waived: {point.waived}"
-    elif point.plan:
-        buffer = f" {format_size(case.buffsize)} buffer," if case.buffsize else ""
-        knobs = (
-            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch,"
-            f" {case.slots} slots,{buffer} chunks of {format_size(case.chunk)}"
-        )
+        return f"waived: {point.waived}"
+    if point.plan:
+        texts = {
+            "proto": case.proto,
+            "transport": case.transport,
+            "direct": f"direct {case.direct}",
+            "channels": f"{case.channels} ch",
+            "slots": f"{case.slots} slots",
+            "buffsize": f"{format_size(case.buffsize)} buffer" if case.buffsize else "",
+            "chunk": f"chunks of {format_size(case.chunk)}",
+        }
+        shown = {knob.name for knob in table.knobs}
+        knobs = ", ".join(text for name, text in texts.items() if text and name not in shown)
     else:
         knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
     is_told = library_of(case.backend) == "nccl" or case.buffers != KNOB["buffers"].default
-    problem = [
-        case.dtype,
-        *([case.redop] if collective(case.op).is_reduction else []),
-        *([f"root {case.root}"] if collective(case.op).is_rooted else []),
-        *(["in place"] if case.in_place else []),
-        *([case.skew] if case.skew else []),
-        *([f"at once on {case.groups}"] if case.groups else []),
+    parts = [
+        case.mix,
+        f"at once on {case.groups}" if case.groups else "",
+        knobs,
+        f"{case.buffers} buffers" if is_told else "",
     ]
-    return (
-        f"{format_size(case.size_bytes):>6}  {case.mix or case.op} {case.backend} {case.algo}"
-        f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
-        + (f", {case.buffers} buffers" if is_told else "")
-    )
+    return ", ".join(filter(None, parts))
 
 
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly

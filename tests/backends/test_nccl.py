@@ -315,8 +315,8 @@ def test_it_says_what_reaches_the_library(stand_in: type[StandIn], capfd: Captur
 
 def test_a_dry_run_shows_the_variables(stand_in: type[StandIn], capfd: Capture) -> None:
     assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
-    lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
-    assert [line.rpartition("; ")[2] for line in lines] == [
+    lines = [line for line in capfd.readouterr().out.splitlines() if " nccl  " in line]
+    assert [line.rpartition("  ")[2] for line in lines] == [
         "its own choice, plain buffers",
         "NCCL_ALGO=Tree, plain buffers",
     ]

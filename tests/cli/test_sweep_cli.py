@@ -303,7 +303,7 @@ def test_csv_to_stdout_is_only_csv(invoke: Invoke) -> None:
 def test_mpi_stands_beside_ours_without_being_asked_for(invoke: Invoke) -> None:
     code, out, err = invoke("sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
     assert (code, err) == (0, "")
-    assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu", "mpi"]
+    assert [line.split()[2] for line in out.splitlines()[2:-1]] == ["backend", "cpu", "mpi"]
 
 
 def test_without_mpi_ours_are_alone(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_without_mpi_ours_are_alone(invoke: Invoke, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: False)
     monkeypatch.setattr("collbench.bench.sweep_rules.find_spec", lambda name: None)
     _, out, _ = invoke("sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
-    assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu"]
+    assert "carried by shared memory\n" in out and " backend " not in out
 
 
 def test_dry_run_measures_nothing(invoke: Invoke, tmp_path: Path) -> None:
@@ -334,10 +334,10 @@ def test_a_dry_run_tells_points_apart_by_their_road_and_protocol(invoke: Invoke)
         *split("--transport shm --buffsize 1M"),
     )
     _, out, _ = invoke("sweep", *words, "--dry-run")
-    assert [re.findall(r"; (\w+), (\w+), ", line) for line in out.splitlines()] == [
-        [("simple", "shm")],
-        [("ll", "shm")],
-        [],
+    assert [line.split()[:4] for line in out.splitlines()[2:-1]] == [
+        ["size", "algo", "proto", "how"],
+        ["1K", "ring", "simple", "shm,"],
+        ["1K", "ring", "ll", "shm,"],
     ]
 
 
@@ -446,7 +446,7 @@ def test_points_of_a_dry_run_keep_to_the_screen(
     words = ("sweep", "--backend", "cpu", "-g", "2", "--op", "reduce", "--sizes", "1M", "--dry-run")
     whole = invoke(*words)[1]
     assert max(map(len, whole.splitlines())) > 80
-    monkeypatch.setattr("collbench.core.screen.is_terminal", lambda stream: True)
+    monkeypatch.setattr("collbench.bench.run_sweep.is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "80")
     shown = invoke(*words)[1]
     assert max(map(len, shown.splitlines())) <= 80
@@ -512,7 +512,7 @@ def test_one_rank_under_a_launcher_is_told_of_its_own(
     words = ("sweep", "--backend", "cpu", "--algo", "ring", "--sizes", "1K", "--dry-run")
     code, out, err = invoke(*words)
     (said,) = re.findall(r"^# One rank under a launcher: this process starts (\d+) of its own", err)
-    assert (code, f", {said} ranks;" in out) == (0, True)
+    assert (code, f"; {said} ranks on" in out) == (0, True)
     assert "One rank" not in invoke(*words, "--ranks", "3")[2]
 
 

@@ -64,6 +64,11 @@ def head_lines(run: RunOf, columns: int) -> list[str]:
     return paragraphs((f"# {text}" for text in texts if text), columns, "#   ")
 
 
+def planned_lines(run: RunOf, columns: int) -> list[str]:
+    """The lines above the points of a dry run."""
+    return paragraphs((f"# {text}" for text in _what(run)), columns, "#   ")
+
+
 def _choices(run: RunOf) -> list[str]:
     """Whether a tuning file decides on this machine, and which."""
     texts = []

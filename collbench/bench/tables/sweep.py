@@ -40,6 +40,7 @@ def notes_text(notes: str) -> str:
 
 # A head, how its cells are set and what they say: rows are shown before the next one is known.
 Column = tuple[str, str, Callable[[Record], str]]
+_Name = tuple[str, str, Callable[[Record | Case], str]]
 _BOUNDS: list[Column] = [
     ("low us", ">9", lambda row: format_time_us(row.time_low_us or 0)),
     ("high us", ">9", lambda row: format_time_us(row.time_high_us or 0)),
@@ -74,7 +75,7 @@ class SweepTable:
     size_width: int = 6
     columns: int = UNBOUNDED
 
-    def _named(self) -> list[Column]:
+    def _named(self) -> list[_Name]:
         """What a row is of."""
         knobs = (replace(KNOB["algo"], width=self.algo_width, short="algo"), *self.knobs)
         return [
@@ -95,6 +96,14 @@ class SweepTable:
         if self.is_wide or not self.has_launch_times:
             columns.append(("busbw GB/s", ">10", lambda row: format_rate(row.busbw_gbs or 0)))
         return columns + ([_CEILING] * self.has_ceilings + _COUNTS) * self.is_wide
+
+    def planned(self, points: Sequence[tuple[Case, str]]) -> list[str]:
+        """The table of points that are not measured, each with what else is said of it."""
+        columns = self._named()
+        heads, least = [head for head, *_ in columns], [int(wide[1:]) for _, wide, _ in columns]
+        rows = [[*(text(case) for *_, text in columns), how] for case, how in points]
+        right = [place for place, (_, aligned, _) in enumerate(columns) if aligned[0] == ">"]
+        return table([*heads, "how"], rows, right, self.columns, least)
 
     def heading(self) -> str:
         """The line above the rows."""
@@ -140,7 +149,7 @@ def _launch_time_of(record: Record, name: str) -> str:
     return launch_time_text(getattr(record, name))
 
 
-def _knob_text(record: Record, knob: Knob) -> str:
+def _knob_text(record: Record | Case, knob: Knob) -> str:
     value = getattr(record, knob.name)
     if knob.backends:  # of a library, too, what it heeds
         return knob.text(value) if library_of(record.backend) in knob.backends else ""
