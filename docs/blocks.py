@@ -167,7 +167,9 @@ def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
         if block.language == "sh" and code not in (0, UNJUDGED_CODE):
             raise RuntimeError(f"{command} ends with {code}: {err or out}")
         lines = "".join(f"{line.rstrip()}\n" for line in out.rstrip().splitlines())
-        shown.append(f"$ {command}\n{lines}" + (f"(exit code {code})\n" if code else ""))
+        # of a pipe a shell has the code of its last command
+        is_seen = code and "collbench" in command.rpartition(" | ")[2]
+        shown.append(f"$ {command}\n{lines}" + (f"(exit code {code})\n" if is_seen else ""))
     return "".join(shown) if block.language == "console" else block.body
 
 
