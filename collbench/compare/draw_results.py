@@ -33,9 +33,9 @@ def plot(target: Path, loaded: ResultFile) -> None:
     """
     from collbench.compare.curves import curves
     from collbench.compare.plots.draw import MOST_GROUPS, draw
-    from collbench.core.text import texts_of
+    from collbench.compare.tables.summary import measured_text
 
-    heading = one_line(", ".join([Path(loaded.name).name, *texts_of(loaded.frame["device"])]))
+    heading = one_line(f"{Path(loaded.name).name}: {measured_text(loaded.records)}")
     known = curves(loaded.records)
     if not known:
         raise UsageError(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -56,7 +57,9 @@ def run_log(options: Options) -> int:
     if options.get("html"):
         from collbench.jobs.page import page
 
-        write_document(page(report, findings, last), options["html"], "--html")
+        write_document(
+            page(report, findings, last, f"{datetime.now():%Y-%m-%d}"), options["html"], "--html"
+        )
     columns = width(out)
     blocks = [log_lines(report, columns)] if report.counters.lines else []
     blocks += [finding_block(finding, columns) for finding in findings]

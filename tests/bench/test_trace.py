@@ -61,7 +61,8 @@ def test_chrome_trace_events_obey_their_rules() -> None:
 
 def test_the_page_draws_every_track_and_requests_nothing() -> None:
     trace = played_trace()
-    text = trace_page(trace, summary(trace, CHAIN_COSTS), CHAIN_COSTS)
+    text = trace_page(trace, summary(trace, CHAIN_COSTS), CHAIN_COSTS, "a machine; 2026-11-28")
+    assert "a machine; 2026-11-28" in text
     seen: list[str] = []
 
     class Parser(HTMLParser):
@@ -80,7 +81,7 @@ def test_the_page_draws_every_track_and_requests_nothing() -> None:
 def test_the_chain_is_a_document() -> None:
     trace = played_trace()
     found = summary(trace, CHAIN_COSTS)
-    document = result_of(trace_json(trace, found, CHAIN_COSTS))
+    document = result_of(trace_json(trace, found, CHAIN_COSTS, "a machine"))
     assert document["launch"] == found.number
     total = sum(one["us"] for one in document["path"])
     assert abs(total - document["total_us"]) < 1e-6

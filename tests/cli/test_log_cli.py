@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def test_documents(tmp_path: Path, capsys: Capture) -> None:
     assert [one["check"] for one in document["findings"]][:2] == ["ib-completion", "remote-exit"]
     text = page.read_text()
     assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text
+    assert f"; NVLS is not in the log; read {date.today()}</p>" in text
     assert run(["log", str(FAILED), "--json", "-", "--html", "-"]) == 2
 
 

@@ -107,6 +107,13 @@ def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
     assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
 
 
+def test_an_axis_names_the_library_or_that_there_are_several() -> None:
+    rows = [row((10.0,)), row((12.0,), backend="nccl"), row((11.0,), backend="mpi")]
+    title = import_module("collbench.compare.plots.draw")._title
+    assert title("peer", curves(records(*rows[:2]))) == "speed, times NCCL's best"
+    assert title("peer", curves(records(*rows))) == "speed, times the best library's"
+
+
 def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.compare.plots.draw.MOST_GROUPS", 3)
     given = records(*[row((10.0,), root=root) for root in range(5)])

@@ -41,8 +41,8 @@ Lane = tuple[int, int, str]  # rank, channel, track
 _LAUNCH = (-1, "")  # channel and track of a launch, which is drawn in the first lane of its rank
 
 
-def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
-    """The page."""
+def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts, origin: str) -> str:
+    """The page. origin: on what and when it was measured."""
     look = style() + part("trace.css")
     total = us_text(found.launch.total_s)
     lead = (
@@ -53,7 +53,7 @@ def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         "trace.html",
         trace.title,
         look,
-        lead=element("p", lead, class_="lead"),
+        lead=element("p", lead, class_="lead") + element("p", origin, class_="hint"),
         timeline=_timeline(found.launch, found.path),
         causes=_causes(found, costs, len(trace.launches)),
         chain=_chain(found),

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from datetime import datetime
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
@@ -21,6 +22,7 @@ from collbench.core.host import cpu_name
 from collbench.core.launcher import launcher
 from collbench.core.options import Options, refusal
 from collbench.core.screen import remark, say, width
+from collbench.core.text import counted
 from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all
 
@@ -68,15 +70,17 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
     trace = traced(plan, case, group, options["launches"], timeout_s)
     costs = chain_costs(plan, case, group)
     found = summary(trace, costs)
+    model = model_of_all() if case.backend == "cuda" else cpu_name()
     if options["out"] is not None:
         write_document(chrome_trace(trace), options["out"], "--out")
     if options["html"] is not None:
-        write_document(trace_page(trace, found, costs), options["html"], "--html")
+        hosts = counted(len(set(group.hosts)) or 1, "host")
+        origin = f"{model}, {hosts}; measured {datetime.now():%Y-%m-%d}"
+        write_document(trace_page(trace, found, costs, origin), options["html"], "--html")
     if options["json"] is not None:
-        write_document(trace_json(trace, found, costs), options["json"], "--json")
+        write_document(trace_json(trace, found, costs, model), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)
     out = sys.stderr if is_document else sys.stdout
-    model = model_of_all() if case.backend == "cuda" else cpu_name()
     least = least_time(plan, case, costs, where.of(case), model)
     lines = choice_lines(case, point.origin, least, found.launch.total_s, width(out))
     say("\n".join([*lines, *trace_lines(trace, found, costs, width(out))]), file=out)

@@ -232,7 +232,7 @@ def us_text(seconds: float) -> str:
     return format_time_us(to_us(seconds)) if seconds else "0"
 
 
-def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
+def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts, machine: str) -> str:
     """The result as a JSON object; times are microseconds since the first arrival."""
     launch = found.launch
     document = {
@@ -274,4 +274,4 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
             for segment in found.path
         ],
     }
-    return result_json(document, machine=costs.machine, verdict=verdict(trace, found))
+    return result_json(document, machine=machine, verdict=verdict(trace, found))

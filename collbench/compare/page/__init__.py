@@ -60,6 +60,8 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
     ]
     rival = summary.peers[0] if summary.peers else ""
     data, caption = page_data(files, rival, opened), measured_text(loaded.records)
+    if base is not None:
+        caption = f"new: {caption}. base: {measured_text(base.records)}"
     return _filled(_title(loaded), lead, caption, before, after, data)
 
 

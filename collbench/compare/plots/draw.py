@@ -40,7 +40,7 @@ _MOST_TICKS = 8
 _MOST_TICKS_OF_THREE = 5  # where axes stand three in a row
 _COLUMN = 30  # characters of a name in the legend
 _TITLES: Mapping[Kind, str] = {
-    "peer": "speed, times {rival}'s best",
+    "peer": "speed, times {rival}",
     "wire": "percent of the ceiling",
     "busbw": "bus bandwidth, GB/s",
     "algbw": "algorithm bandwidth, GB/s",
@@ -314,8 +314,9 @@ def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, L
 
 
 def _title(kind: Kind, here: Sequence[Curve]) -> str:
-    names = dict.fromkeys(peer_name(curve.backend) for curve in here if curve.is_own_choice)
-    return _TITLES[kind].format(rival=" and ".join(names))
+    names = {peer_name(curve.backend) for curve in here if curve.is_own_choice}
+    rival = "the best library's" if len(names) > 1 else f"{''.join(names)}'s best"
+    return _TITLES[kind].format(rival=rival)
 
 
 def _finish(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:

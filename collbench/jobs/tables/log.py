@@ -151,24 +151,34 @@ def _hosts_of(report: LogReport) -> set[str]:
     return {rank.host for one in report.communicators for rank in one.ranks.values()}
 
 
+def origin(report: LogReport) -> str:
+    """Of what the log is: the version, the GPUs and hosts, and what it says of NVLS."""
+    nvls = [f"NVLS {'available' if is_there else 'not available'}" for is_there in report.nvls]
+    nvls += ["=".join(one) for one in report.settings if one[0] == "NCCL_NVLS_ENABLE"]
+    return "; ".join([_job(report), *(nvls or ["NVLS is not in the log"])])
+
+
 def _lead(report: LogReport) -> str:
     counters = report.counters
+    share = counters.understood / counters.nccl if counters.nccl else 1
+    understood = f", {100 * share:.4g}% of these understood" if counters.nccl else ""
+    lines = f"{counted(counters.lines, 'line')}, {counters.nccl} of NCCL{understood}"
+    return f"{_job(report)}{'; ' if report.gpus else ': '}{lines}"
+
+
+def _job(report: LogReport) -> str:
     hosts = _hosts_of(report)
     processes = {
         (rank.host, rank.pid) for one in report.communicators for rank in one.ranks.values()
     }
-    parts = [", ".join(report.versions) or "a version that the log does not say"]
-    if report.gpus:
-        parts.append(
-            f"{counted(len(report.gpus), 'GPU')}, {counted(len(processes), 'process', 'es')},"
-            f" {counted(len(hosts), 'host')} ({some_of(sorted(hosts), 4)})"
-        )
-    share = counters.understood / counters.nccl if counters.nccl else 1
-    parts.append(
-        f"{counted(counters.lines, 'line')}, {counters.nccl} of NCCL"
-        + (f", {100 * share:.4g}% of these understood" if counters.nccl else "")
+    version = ", ".join(report.versions) or "a version that the log does not say"
+    if not report.gpus:
+        return version
+    return (
+        f"{version}: {counted(len(report.gpus), 'GPU')},"
+        f" {counted(len(processes), 'process', 'es')},"
+        f" {counted(len(hosts), 'host')} ({some_of(sorted(hosts), 4)})"
     )
-    return ": ".join(parts[:2]) + (f"; {parts[2]}" if len(parts) > 2 else "")
 
 
 def _cut_rows(
