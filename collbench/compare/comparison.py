@@ -49,7 +49,7 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
         "remarks": list(changes.remarks),
     }
     machine = ", ".join(sorted(set(changes.rows["device"]) - {""})) if len(changes.rows) else ""
-    return result_json(document, machine=machine, verdict="" if gate is None else gate.verdict)
+    return result_json(document, machine=machine, verdict=None if gate is None else gate.verdict)
 
 
 def _gate(gate: Gate) -> dict[str, object]:
@@ -84,7 +84,7 @@ def _plain(value: object) -> object:
     return int(value) if hasattr(value, "__index__") else str(value)
 
 
-_GRADES: Mapping[GateVerdict, Grade] = {"pass": "good", "worse": "bad", "unjudged": "unknown"}
+_GRADES: Mapping[GateVerdict, Grade] = {"PASS": "good", "FAIL": "bad", "UNKNOWN": "unknown"}
 
 
 def assessment_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> Assessment:
@@ -103,7 +103,7 @@ def assessment_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) 
         command="compare",
         subject=f"{titles[0]} against {titles[1]}",
         grade=seen if gate is None else _GRADES[gate.verdict],
-        why="" if gate is None or gate.verdict == "pass" else "; ".join(gate.reasons),
+        why="" if gate is None or gate.verdict == "PASS" else "; ".join(gate.reasons),
         lines=lines,
         host=hosts.pop() if len(hosts) == 1 else "",
         ended_s=time.time(),
@@ -120,7 +120,7 @@ def _row_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:
         return
     knobs = [*NAME_COLUMNS[1:], *varying(rows)]
     slower = set(_places(changes, "worse") if gate is None else gate.slower)
-    unjudged = set(gate.unjudged) if gate is not None and gate.verdict != "pass" else set()
+    unjudged = set(gate.unjudged) if gate is not None and gate.verdict != "PASS" else set()
     for place, (_, row) in enumerate(rows.iterrows()):
         name = f"{format_size(int(row['size_bytes']))} {configuration(row, knobs)}"
         grade: Grade = "skipped" if row["verdict"] == "cannot tell" else "good"

@@ -17,8 +17,8 @@ from collbench.core.errors import UNJUDGED_CODE
 from collbench.core.limits import LEAST_RUNS
 from collbench.core.text import counted
 
-GateVerdict = Literal["pass", "worse", "unjudged"]
-GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
+GateVerdict = Literal["PASS", "FAIL", "UNKNOWN"]
+GATE_CODES: dict[GateVerdict, int] = {"PASS": 0, "FAIL": 1, "UNKNOWN": UNJUDGED_CODE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +80,11 @@ def gate_of(
             "most rows are noise" if is_mostly else f"no interval is narrow enough for {percent:g}%"
         )
         unsure.append(f"cannot judge: {why}")
-    verdict: GateVerdict = "pass"
+    verdict: GateVerdict = "PASS"
     if bad:
-        verdict = "worse"
+        verdict = "FAIL"
     elif unsure and not is_unjudged_allowed:
-        verdict = "unjudged"
+        verdict = "UNKNOWN"
     return Gate(
         percent=percent,
         slower=_places(slower),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import click
 
@@ -21,6 +21,7 @@ from collbench.core.screen import document_on_stdout, remark
 from collbench.core.text import printable
 
 _MOST_CHARS = 2000  # of a command line
+WholeVerdict = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
 
 
 def state_folder() -> Path:
@@ -173,16 +174,16 @@ def check_writable(file: str | Path, option: str) -> None:
         check_whole(Path(file))
 
 
-def result_json(data: object, *, machine: str = "", verdict: str = "") -> str:
+def result_json(data: object, *, machine: str = "", verdict: WholeVerdict | None = None) -> str:
     """A result as the JSON document that all commands write: who wrote it, the command, what it is
-    of, the verdict of those that have one (else null), and the result itself.
+    of, the verdict of those that judge, and the result itself.
     """
     document = {
         "tool": "collbench",
         "version": __version__,
         "command": command_line(),
         "machine": machine,
-        "verdict": verdict or None,
+        "verdict": verdict,
         "data": data,
     }
     return json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n"

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.core.files import WholeVerdict
 from collbench.core.limits import BEHIND_SHARE, FAIL_SHARE, LEAST_JUDGED
 
 # UNKNOWN: nothing to judge by, or noise. SKIP: of a line, what the machine cannot do.
-Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "UNKNOWN"]
+Verdict = WholeVerdict | Literal["SKIP"]
 CheckUnit = Literal["", "us", "GB/s"]
 NO_REFERENCE = "no reference yet"
 SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "UNKNOWN", "PASS")
@@ -95,7 +96,7 @@ def judged_lines(verdicts: Sequence[Verdict]) -> int:
     return sum(one in ("PASS", "WARN", "FAIL") for one in verdicts)
 
 
-def whole(verdicts: Sequence[Verdict]) -> Verdict:
+def whole(verdicts: Sequence[Verdict]) -> WholeVerdict:
     """The verdict of all lines: FAIL if one failed; UNKNOWN if most were not judged; else WARN if
     one warns, or PASS.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from collbench.bench.busy import BusyRemark
 from collbench.bench.rank0 import drive_on_rank0
 from collbench.bench.ranks import Asked, asked
-from collbench.core.files import result_json, write_document
+from collbench.core.files import WholeVerdict, result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
 from collbench.core.record import Record
@@ -20,7 +20,7 @@ from collbench.core.rows import is_noise, of_max, row_rate_text, row_time_text
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
 from collbench.core.units import format_size
-from collbench.doctor.check_verdict import CheckLine, Verdict, whole
+from collbench.doctor.check_verdict import CheckLine, whole
 from collbench.doctor.run_check import (
     CHECK_SIZES,
     Check,
@@ -34,7 +34,7 @@ from collbench.doctor.saved_checks import reference_values
 
 _TITLE = 12  # columns
 _LEAST_S = 1.0  # of measuring, where a busy machine was late to begin
-_NEXT: dict[Verdict, str] = {
+_NEXT: dict[WholeVerdict, str] = {
     "PASS": "collbench sweep",
     "WARN": "collbench doctor",
     "FAIL": "collbench doctor",
@@ -54,7 +54,7 @@ class Overview:
     busy: str
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> WholeVerdict:
         found = whole([one.verdict for one in self.lines])
         return "UNKNOWN" if self.busy and found not in ("PASS", "FAIL") else found
 

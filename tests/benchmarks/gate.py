@@ -127,7 +127,7 @@ def plant(
             continue
         count += 1
         found = compare(slower(new, np.where(mask, 1 + percent / 100, 1.0)), *base)
-        failed += gate_of(found, LIMIT).verdict == "worse"
+        failed += gate_of(found, LIMIT).verdict == "FAIL"
         keys = new.loc[mask, list(KEY)].astype(str).to_numpy().tolist()
         clean += is_clean(found, set(map(tuple, keys)))
     return count, failed, clean
@@ -172,7 +172,7 @@ def print_pairs(files: Sequence[Path]) -> None:
         found = compare(frames[new], frames[base])
         gate = gate_of(found, LIMIT)
         verdicts.append(gate.verdict)
-        if gate.verdict == "worse":
+        if gate.verdict == "FAIL":
             print(new, base, [(one.title, round(one.ratio, 3)) for one in found.called])
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "unjudged", "worse")}
     print(f"{len(verdicts)} pairs: {counts}")

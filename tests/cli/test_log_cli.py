@@ -78,7 +78,7 @@ def test_documents(tmp_path: Path, capsys: Capture) -> None:
     page = tmp_path / "log.html"
     assert run(["log", str(FAILED), "--json", "-", "--html", str(page)]) == 1
     document = result_of(capsys.readouterr().out)
-    assert document["verdict"] == "costs"
+    assert document["verdict"] == "FAIL"
     assert [one["check"] for one in document["findings"]][:2] == ["ib-completion", "remote-exit"]
     text = page.read_text()
     assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text

@@ -33,7 +33,7 @@ def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
         found = compare(sweep(noise, seed), *runs(noise, seed, bases))
         assert len(found.rows) == 50
         called += (
-            found.count("better") + found.count("worse") + (gate_of(found, 5).verdict == "worse")
+            found.count("better") + found.count("worse") + (gate_of(found, 5).verdict == "FAIL")
         )
         called += sum(group.verdict in ("better", "worse") for group in found.groups)
     assert called <= 1
@@ -127,10 +127,10 @@ def test_many_rows_that_nothing_joins_are_called_together() -> None:
     found = compare(sweep(Noise(), 1, slower=slow), sweep(Noise(), 2))
     (told,) = found.called
     assert (told.title, told.verdict) == ("17 of the 50 rows of everything", "worse")
-    assert gate_of(found, 5).verdict == "worse"
+    assert gate_of(found, 5).verdict == "FAIL"
     assert set(found.rows.index[found.rows["verdict"] == "worse"]) == set(slow)
     few = compare(sweep(Noise(), 1, slower=dict.fromkeys((5, 22), 0.2)), sweep(Noise(), 2))
-    assert gate_of(few, 5).verdict != "worse"
+    assert gate_of(few, 5).verdict != "FAIL"
 
 
 def test_a_slowdown_of_everything_is_no_drift() -> None:
@@ -139,11 +139,11 @@ def test_a_slowdown_of_everything_is_no_drift() -> None:
     assert share(found, "worse") > 0.9
     (first, *_) = found.called
     assert first.title == "everything"
-    assert gate_of(found, 5).verdict == "worse"
-    assert gate_of(found, 10).verdict != "worse"
+    assert gate_of(found, 5).verdict == "FAIL"
+    assert gate_of(found, 10).verdict != "FAIL"
     back = compare(sweep(Noise(), 2), *[sweep(Noise(), seed, slower=slow) for seed in (3, 4, 5)])
     assert share(back, "better") > 0.9
-    assert gate_of(back, 0).verdict != "worse"
+    assert gate_of(back, 0).verdict != "FAIL"
 
 
 @tiered("bases", [1, 3], 1)

@@ -187,10 +187,10 @@ def test_noise_is_said_before_what_differs(invoke: Invoke) -> None:
 
 def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: Path) -> None:
     for line, verdict in (
-        ("slow base", "worse"),
-        ("late base", "unjudged"),
-        ("new base", "pass"),
-        ("short base", "worse"),
+        ("slow base", "FAIL"),
+        ("late base", "UNKNOWN"),
+        ("new base", "PASS"),
+        ("short base", "FAIL"),
     ):
         files = tmp_path / "changes.json", tmp_path / "junit.xml"
         options = ["--fail-below", "5%", "--json", str(files[0]), "--junit", str(files[1])]

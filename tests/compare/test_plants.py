@@ -32,7 +32,7 @@ def test_a_slower_group_is_found_and_nothing_else_is_named(
         assert (file, group) == ("h200x4", "collective x algo x proto x band")  # sizes by 4
         return
     found = compare(slower(frame, np.where(mask, 1 + percent / 100, 1.0)), frame)
-    assert gate_of(found, 5.0).verdict == "worse"
+    assert gate_of(found, 5.0).verdict == "FAIL"
     assert is_clean(found, set(map(tuple, frame.loc[mask, list(KEY)].astype(str).to_numpy())))
 
 
@@ -48,7 +48,7 @@ def test_three_runs_find_a_slower_row_and_a_group_of_five_percent(
         mask = DRAWS[draw](frame, random)
         assert mask is not None
         found = compare(slower(new, np.where(mask, 1 + percent / 100, 1.0)), *bases)
-        assert gate_of(found, 5.0).verdict == "worse"
+        assert gate_of(found, 5.0).verdict == "FAIL"
         assert is_clean(found, set(map(tuple, frame.loc[mask, list(KEY)].astype(str).to_numpy())))
 
 
@@ -63,7 +63,7 @@ def test_rows_that_are_noise_are_no_evidence(frames: dict[str, pd.DataFrame]) ->
         assert found.called == ()
         assert found.count("worse") == 0
         gate = gate_of(found, 5.0)
-        assert gate.verdict == "unjudged"
+        assert gate.verdict == "UNKNOWN"
         assert len(gate.unjudged) == is_slow.sum()
 
 

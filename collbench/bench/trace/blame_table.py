@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from collbench.bench.trace.blame import Blame, Part
-from collbench.core.files import result_json
+from collbench.core.files import WholeVerdict, result_json
 from collbench.core.text import table, wrapped
 from collbench.core.units import format_time_us, to_us
 
@@ -80,7 +80,9 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def as_json(found: Blame, names: Sequence[str], confirmation: str, *, is_confirmed: bool) -> str:
+def as_json(
+    found: Blame, names: Sequence[str], machine: str, confirmation: str, *, is_confirmed: bool
+) -> str:
     """The result as a JSON object."""
     document = {
         "ranks": list(names),
@@ -94,4 +96,5 @@ def as_json(found: Blame, names: Sequence[str], confirmation: str, *, is_confirm
         "waits_us": [[a, b, to_us(wait)] for (a, b), wait in found.waits_s.items()],
         "shares": [[kind, key, share] for (kind, key), share in found.shares.items()],
     }
-    return result_json(document, verdict="slow" if found.part else "clean")
+    verdict: WholeVerdict = "PASS" if found.part is None else "FAIL" if is_confirmed else "WARN"
+    return result_json(document, machine=machine, verdict=verdict)

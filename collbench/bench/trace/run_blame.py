@@ -99,7 +99,8 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         names = _names(group, plan.n)
         is_confirmed, text = _confirmed(experiment, found, names) if found.part else (False, "")
     if options["json"] is not None:
-        document = as_json(found, names, text, is_confirmed=is_confirmed)
+        hosts = ", ".join(dict.fromkeys(group.hosts))
+        document = as_json(found, names, hosts, text, is_confirmed=is_confirmed)
         write_document(document, options["json"], "--json")
     out = sys.stderr if options["json"] == "-" else sys.stdout
     shown = lines(found, names, text, width(out), is_confirmed=is_confirmed)

@@ -237,6 +237,7 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts, machine: st
     launch = found.launch
     document = {
         "title": trace.title,
+        "summary": verdict(trace, found),
         "ranks": list(trace.names),
         "launches_us": [to_us(one.total_s) for one in trace.launches],
         "clock_error_us": to_us(trace.clock_error_s),
@@ -274,4 +275,4 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts, machine: st
             for segment in found.path
         ],
     }
-    return result_json(document, machine=machine, verdict=verdict(trace, found))
+    return result_json(document, machine=machine)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
-from collbench.core.files import result_json
+from collbench.core.files import WholeVerdict, result_json
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.text import counted, some_of, table, titled, wrapped
 from collbench.doctor.finding import Finding
@@ -199,7 +199,7 @@ def as_json(
     """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
     costs = any(one.is_cost for one in findings)
     looked, absent, could_not = _tally(runs)
-    calm = "unknown" if is_unknown(runs) else "clean"
+    calm: WholeVerdict = "UNKNOWN" if is_unknown(runs) else "PASS"
     has_risk = is_failed or any(mark(one) == "RISK" for one in findings)
     document = {
         "hosts": list(hosts),
@@ -214,8 +214,8 @@ def as_json(
             for run in runs
         ],
     }  # fmt: skip
-    told = "costs" if costs else "risks" if has_risk else calm
-    return result_json(document, machine=", ".join(hosts), verdict=told)
+    verdict = "FAIL" if costs else "WARN" if has_risk else calm
+    return result_json(document, machine=", ".join(hosts), verdict=verdict)
 
 
 def assessment_of(

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from statistics import median
 
 from collbench.core.assessment import AssessedLine, Assessment
-from collbench.core.files import result_json
+from collbench.core.files import WholeVerdict, result_json
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld, Where
 from collbench.core.text import counted, some_of, table, wrapped
 from collbench.core.units import format_rate
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, planned
-from collbench.doctor.hunt.verdicts import Analysis, Effect, Sharing, Verdict
+from collbench.doctor.hunt.verdicts import Analysis, Answer, Effect, Sharing, Verdict
 
 _MATRIX_RANKS = 32  # from more ranks on, the matrix is one of hosts
 _SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
@@ -39,6 +39,11 @@ _NEXT: Mapping[str, str] = {
 _ASKED: Mapping[Where, str] = {
     "network": "Asked of the network: only pairs of ranks on different hosts were measured.",
     "inside": "Asked inside hosts: only pairs of ranks that share a host were measured.",
+}
+_VERDICTS: Mapping[Answer, WholeVerdict] = {
+    "nothing slow": "PASS",
+    "slow": "FAIL",
+    "cannot tell": "UNKNOWN",
 }
 
 Paint = Callable[[str, str], str]  # a text in the colour of a judgement
@@ -385,6 +390,7 @@ def as_json(
         "seconds": round(seconds, 3),
         "where": _where(samples),
         "unmeasured": unmeasured,
+        "answer": analysis.answer,
         "bisection_gbs": bisection_gbs(samples, world) or None,
         **whole,
         "verdicts": [
@@ -407,7 +413,9 @@ def as_json(
         "least_factor": round(least, 3) if least < _TOO_MUCH else None,
         "samples": [asdict(one) for one in samples],
     }
-    return result_json(document, machine=", ".join(world.hosts), verdict=analysis.answer)
+    is_wrong = any(one.gbs is None for one in samples)
+    verdict = "FAIL" if is_wrong else _VERDICTS[analysis.answer]
+    return result_json(document, machine=", ".join(world.hosts), verdict=verdict)
 
 
 def assessment_of(

@@ -137,8 +137,11 @@ def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
         "findings": [finding_facts(one) for one in findings],
         "marks": marks,
     }  # fmt: skip
-    verdict = "costs" if "COST" in marks else "risks" if "RISK" in marks else "clean"
-    return result_json(document, machine=", ".join(sorted(_hosts_of(report))), verdict=verdict)
+    return result_json(
+        document,
+        machine=", ".join(sorted(_hosts_of(report))),
+        verdict="FAIL" if "COST" in marks else "WARN" if "RISK" in marks else "PASS",
+    )
 
 
 def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
