@@ -41,5 +41,6 @@ def result_of(text: str) -> Any:
     """What a document of --json has as its data, with the verdict where that is an object."""
     document = json.loads(text)
     assert list(document) == ["tool", "version", "command", "machine", "verdict", "data"]
+    assert document["verdict"] in (None, "PASS", "WARN", "FAIL", "UNKNOWN")
     data = document["data"]
     return {"verdict": document["verdict"], **data} if isinstance(data, dict) else data

@@ -415,7 +415,7 @@ def as_json(
     }
     is_wrong = any(one.gbs is None for one in samples)
     verdict = "FAIL" if is_wrong else _VERDICTS[analysis.answer]
-    return result_json(document, machine=", ".join(world.hosts), verdict=verdict)
+    return result_json(document, machine=", ".join(dict.fromkeys(world.hosts)), verdict=verdict)
 
 
 def assessment_of(
