@@ -267,6 +267,21 @@ def test_what_others_published_is_a_floor(backend: str, gbs: float, verdict: str
     assert judged(**row) == (verdict, "NCCL, hosts-published")
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "gbs", "by"),
+    [(64, 0.00584, "128"), (1 << 20, 56.6, ""), (192 << 10, 13.9, "128K and 256K"),
+     (256 << 20, 216.4, "16M")],
+)  # fmt: skip
+def test_sizes_that_nobody_published_are_held_against_their_neighbours(
+    size_bytes: int, gbs: float, by: str
+) -> None:
+    """Of 8 x H100 from 128 bytes to 16 MiB: the latency, the lower neighbour, the last rate."""
+    row = {"device": "8 x NVIDIA H100 80GB HBM3", "ranks": 8, "hosts": 1, "size_bytes": size_bytes}
+    source = "NCCL, h100x8-published" + (f" at {by}" if by else "")
+    assert judged(**row, busbw_gbs=gbs) == ("PASS", source)
+    assert judged(**row, busbw_gbs=gbs / 1.5) == ("WARN", source)
+
+
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
     check = _run_check.Check(out=io.StringIO(), known={})
     row = replace(next(iter(read(H200))), time_us=None, status="wrong")
