@@ -185,11 +185,16 @@ def test_earlier_checks_are_forgotten(
 
 
 def test_wrong_data_fails(
-    two_collectives: None, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "arithmetic", skip)
-    code, out, _ = invoke(*CHECK)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    noise = partial(replace, is_noisy=True)
+    monkeypatch.setattr(_run_check, "_measured", lambda *of: noise(steady(*of)))
+    code, out, _ = invoke(*CHECK, "--save")
     assert code == 1
+    ((kept,),) = read_nodes(None).values()  # also where no number can be kept
+    assert (kept.verdict, kept.values) == ("FAIL", {})
     assert re.search(r"^FAIL +allreduce 4K +wrong: rank \d element \d+: got", out, re.MULTILINE)
 
 
@@ -210,6 +215,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
         (("--backend", "mpi"), "'mpi' is not one of cuda, nccl, cpu"),
         (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),
+        (("--save", "--nodes", ""), "--nodes: an empty name of a folder"),
     ],
 )
 def test_wrong_options(invoke: Invoke, words: tuple[str, ...], said: str) -> None:
