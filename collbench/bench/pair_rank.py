@@ -10,6 +10,7 @@ every one.
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from collbench.bench.pair_links import PairLink, link_of
 from collbench.core.dtypes import Array
 from collbench.core.group import Rank, RankContext
+from collbench.core.host import boot_id
 
 HEADER_BYTES = 16
 _POISON = 0xA5
@@ -54,9 +56,14 @@ class PairRank(Rank):
         self.link: PairLink = link_of(context)
         self._out = self._into = np.empty(0, np.uint8)
 
-    def load(self) -> tuple[float, int]:
-        """How many processes wanted a core of this host in the last minute, and its cores."""
-        return os.getloadavg()[0], os.cpu_count() or 1
+    def load(self) -> tuple[float, int, str]:
+        """How many processes wanted a core of this host in the last minute, its cores, and what
+        hosts of the same machine have in common ("": not known).
+        """
+        machine = ""
+        with suppress(OSError):
+            machine = boot_id()
+        return os.getloadavg()[0], os.cpu_count() or 1, machine
 
     def exchange(self, job: PairJob) -> PairTime | None:
         """Do this rank's share of a round; None if it has none.

@@ -1,11 +1,12 @@
 """The rates of pairs of ranks: the pairs of a round at once, or each alone, in each direction."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collbench.bench.pair_links import arena_bytes
 from collbench.bench.pair_rank import PairJob, PairRank, PairTime
+from collbench.core.assessment import hostlist
 from collbench.core.errors import UnavailableError
 from collbench.core.group import Group, WorkerGroup
 from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
@@ -36,7 +37,7 @@ class Pairs:
                 "start as many, or leave --ranks out",
             )
         n = group.ranks or n
-        self.settings = settings
+        self.settings, self._is_on_cores = settings, backend == "cpu"
         self.world = world_of(group.hosts if group.ranks else [group.hosts[0]] * n)
         self._workers: WorkerGroup[PairRank] | None = None
         if group.ranks:
@@ -52,15 +53,26 @@ class Pairs:
             self._workers.close()
 
     def busy_hosts(self) -> dict[str, str]:
-        """Hosts on whose cores others were busy in the last minute, and a text with their load."""
+        """Hosts whose ranks may wait for cores, and why: others were busy there in the last minute
+        or the ranks are more than cores, which matters on CPUs alone, or hosts are one machine.
+        """
         if self._workers is None:
             return {}
         loads = self._workers.call(PairRank.load, timeout_s=self.settings.timeout_s)
-        return {
-            host: f"{host} (load {load:.1f} on {cores} cores)"
-            for host, (load, cores) in dict(zip(self.world.hosts, loads, strict=True)).items()
-            if load > cores
-        }
+        hosts = dict(zip(self.world.hosts, loads, strict=True))
+        ranks = Counter(self.world.hosts)
+        machines: dict[str, list[str]] = defaultdict(list)
+        for host, (*_, machine) in hosts.items():
+            machines[machine or host].append(host)
+        busy = {}
+        for host, (load, cores, machine) in hosts.items():
+            if len(alike := machines[machine or host]) > 1:
+                busy[host] = f"{hostlist(alike)} (one machine with {counted(cores, 'core')})"
+            elif self._is_on_cores and load > cores:
+                busy[host] = f"{host} (load {load:.1f} on {counted(cores, 'core')})"
+            elif self._is_on_cores and ranks[host] > cores:
+                busy[host] = f"{host} ({ranks[host]} ranks on {counted(cores, 'core')})"
+        return busy
 
     def measure(self, pairs: Sequence[tuple[int, int]], mode: Mode) -> Iterator[PairSample]:
         """The pairs of a round in this mode, in one direction and then in the other."""

@@ -45,6 +45,19 @@ class FileName(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type="file")]
 
 
+class FolderName(click.Path):
+    """The name of a folder, which need not exist; a file and an empty name are none."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:  # Any: as of click.Path
+        if not str(value) or Path(value).is_file():
+            what = f"{value} is a file" if str(value) else "an empty name of a folder"
+            raise _bad(param, what, "give the name of a folder")
+        return super().convert(value, param, ctx)
+
+
 class OutputFile(FileName):
     """A file that the command writes. marks: texts near the beginning or the end of what it writes
     there, by which an older one is known; none where it appends, and refuses what it cannot

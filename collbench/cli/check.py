@@ -1,13 +1,12 @@
 """`collbench check`: whether this machine is as fast as it should be."""
 
 import time
-from pathlib import Path
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import OneOf, Whole, assessment_options, json_option
+from collbench.cli._options import FolderName, OneOf, Whole, assessment_options, json_option
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -35,7 +34,7 @@ _OPTIONS = (
     ),
     click.option(
         "--nodes",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=FolderName(),
         metavar="FOLDER",
         help=(
             "Where checks of nodes are saved, and read: with those of peers in a folder that all"

@@ -20,6 +20,7 @@ from collbench.compare.rate_curves import (
     CurveKey,
     MeasuredCurve,
     MeasuredRate,
+    floor_at,
     rate_curves,
     rates_at,
 )
@@ -101,7 +102,9 @@ def is_published(name: str) -> bool:
 
 
 class PublishedFloor(NamedTuple):
-    """The least bus bandwidth of NCCL that a shipped file of published results has of a machine."""
+    """The least bus bandwidth of NCCL that a shipped file of published results has of a machine,
+    and the file with the sizes that show it.
+    """
 
     gbs: float
     name: str
@@ -109,17 +112,23 @@ class PublishedFloor(NamedTuple):
 
 def published_floor(row: Record) -> PublishedFloor | None:
     """The floor of a row: of all published machines with the same GPUs, hosts and ranks, the
-    slowest, since a row does not say over which network it went. None if nothing was published.
+    slowest, since a row does not say over which network it went; those without its size only if
+    none has it. None if nothing was published.
     """
     alike = {*ACROSS_CURVES} - {"hosts"}
     floors = [
-        PublishedFloor(rates[0].busbw_gbs, name)
+        (floor, name)
         for key in rate_curves([row], alike)
         for name, published in _published()
         for other, curve in rate_curves(published, alike).items()
-        if not key.apart(other) and (rates := rates_at(curve.rates, row.size_bytes)) is not None
+        if not key.apart(other) and (floor := floor_at(curve.rates, row.size_bytes)) is not None
     ]
-    return min(floors, default=None)
+    if not floors:
+        return None
+    floor, name = min(floors)
+    sizes = " and ".join(map(format_size, floor.sizes))
+    by = "" if floor.sizes == (row.size_bytes,) else f" at {sizes}"
+    return PublishedFloor(floor.busbw_gbs, name + by)
 
 
 @cache

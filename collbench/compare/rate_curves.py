@@ -29,6 +29,7 @@ _ANY_DEVICE = GpuKind("", "")
 _ENDED_RISING = (
     0.97  # of the last rate but one and the last, either way: the curve has ended rising
 )
+_LATENCY = 0.9  # of the time of the next size, at least: a size that takes its latency alone
 PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
 
 
@@ -133,6 +134,46 @@ def rates_at(
     smaller, larger = curve[sizes[place - 1]], curve[sizes[place]]
     in_its_time = larger._replace(busbw_gbs=larger.busbw_gbs * size / sizes[place])
     return max(min(smaller, larger), in_its_time), max(smaller, larger)
+
+
+class RateFloor(NamedTuple):
+    """The least rate at a size, and by which of its own sizes a curve shows it. is_outside: the
+    curve has no plateau there, and only says what is never slower.
+    """
+
+    is_outside: bool
+    busbw_gbs: float
+    sizes: tuple[int, ...]
+
+
+def floor_at(curve: Mapping[int, MeasuredRate], size: int) -> RateFloor | None:
+    """The least that the curve's rate may be at a size, also outside of its sizes: above them its
+    last rate where it has risen until then, and below them that in the time of the smallest where
+    that is a latency. None where neither is so.
+
+    >>> curve = {1024: MeasuredRate(1.0, ()), 2048: MeasuredRate(2.0, ())}
+    >>> floor_at(curve, 4096)
+    RateFloor(is_outside=True, busbw_gbs=2.0, sizes=(2048,))
+    >>> floor_at(curve, 512)
+    RateFloor(is_outside=True, busbw_gbs=0.5, sizes=(1024,))
+    >>> falling = {1024: MeasuredRate(1.0, ()), 2048: MeasuredRate(0.9, ())}
+    >>> floor_at(falling, 4096), floor_at(falling, 512)
+    (None, None)
+    """
+    sizes = tuple(sorted(curve))
+    place = bisect_left(sizes, size)
+    if (rates := rates_at(curve, size)) is not None:
+        beside = (size,) if size in curve else sizes[max(0, place - 1) : place + 1]
+        return RateFloor(False, rates[0].busbw_gbs, beside)
+    if len(sizes) < 2:
+        return None
+    ends = sizes[:2] if place == 0 else sizes[-2:]
+    smaller, larger = (curve[end].busbw_gbs for end in ends)
+    if place and smaller < larger:
+        return RateFloor(True, larger, ends[1:])
+    if place == 0 and larger >= _LATENCY * smaller * ends[1] / ends[0]:
+        return RateFloor(True, smaller * size / ends[0], ends[:1])
+    return None
 
 
 def reference_curves(rows: Sequence[Record]) -> dict[CurveKey, RateCurve]:

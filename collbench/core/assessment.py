@@ -16,8 +16,8 @@ from typing import IO, Literal, TextIO, get_args
 from xml.etree import ElementTree as ET
 
 from collbench.core.files import check_writable, write_document
-from collbench.core.screen import say
-from collbench.core.text import printable, runs
+from collbench.core.screen import remark, say
+from collbench.core.text import printable, runs, some_of
 
 # skipped: of a line, that nothing can be told and nothing depends on it
 Grade = Literal["good", "bad", "unknown", "skipped"]
@@ -25,6 +25,7 @@ GRADES: tuple[Grade, ...] = get_args(Grade)
 ASSESSMENT_FILES = ("junit", "prometheus", "bad")  # the options that write one
 _ELEMENTS: Mapping[Grade, str] = {"bad": "failure", "unknown": "error", "skipped": "skipped"}
 _GPUS = re.compile(r"\bGPUs? ?(\d+)")
+_HOST = re.compile(r"\w[\w.:+-]*")
 _NUMBER = re.compile(r"^(.*?)(\d+)$")
 # the base unit of a number's unit, and how many of it that is
 _BASE = {"us": ("seconds", 1e-6), "GB/s": ("bytes_per_second", 1e9)}
@@ -82,8 +83,11 @@ class Assessment:
 
     @property
     def bad_hosts(self) -> tuple[str, ...]:
-        """Hosts with a line that is bad, each once."""
-        return tuple(sorted({one.host for one in self.lines if one.grade == "bad" and one.host}))
+        """Hosts with a line that is bad, each once; without names of somebody's file that a list
+        of hosts would read as others.
+        """
+        hosts = {one.host for one in self.lines if one.grade == "bad"}
+        return tuple(sorted(filter(_HOST.fullmatch, hosts)))
 
 
 def this_host() -> str:
@@ -111,6 +115,9 @@ def write_assessment(assessment: Assessment, options: Mapping[str, object], out:
     bad = f"bad: {hostlist(assessment.bad_hosts)}"
     if assessment.bad_hosts:
         say(bad, file=out)
+    named = {one.host for one in assessment.lines if one.grade == "bad" and one.host}
+    if left_out := sorted(named - {*assessment.bad_hosts}):
+        remark(f"No name that a list of hosts can have, and not in it: {some_of(left_out)}.")
     texts: dict[str, Callable[[Assessment], str]] = {
         "junit": as_junit,
         "prometheus": as_prometheus,

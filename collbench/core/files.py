@@ -20,6 +20,7 @@ from collbench.core.errors import UnavailableError
 from collbench.core.screen import document_on_stdout, remark
 from collbench.core.text import printable
 
+JSON_SCHEMA = 1  # of what commands write: docs/reference/json.md says when it rises
 _MOST_CHARS = 2000  # of a command line
 WholeVerdict = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
 
@@ -175,11 +176,12 @@ def check_writable(file: str | Path, option: str) -> None:
 
 
 def result_json(data: object, *, machine: str = "", verdict: WholeVerdict | None = None) -> str:
-    """A result as the JSON document that all commands write: who wrote it, the command, what it is
-    of, the verdict of those that judge, and the result itself.
+    """A result as the JSON document that all commands write: who wrote it, in which schema, the
+    command, what it is of, the verdict of those that judge (else null), and the result itself.
     """
     document = {
         "tool": "collbench",
+        "schema": JSON_SCHEMA,
         "version": __version__,
         "command": command_line(),
         "machine": machine,

@@ -69,6 +69,11 @@ def cpu_name() -> str:
     return f"{name} ({counted(usable_cores(), 'core')})"
 
 
+def boot_id(root: Path = Path("/")) -> str:
+    """What hosts of one kernel, and so of one machine, have in common. Raises OSError."""
+    return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def has_nvidia_gpus() -> bool:
     """Whether the NVIDIA driver of this host has a GPU."""
     return any(Path("/proc/driver/nvidia/gpus").glob("*"))

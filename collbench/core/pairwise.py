@@ -16,7 +16,7 @@ Where = Literal["both", "network", "inside"]
 WHERES: tuple[Where, ...] = ("both", "network", "inside")
 COLUMNS = (
     *("host_a", "rank_a", "local_a", "host_b", "rank_b", "local_b", "direction", "mode"),
-    *("sharing", "size_bytes", "gbs", "status", "reason", "where"),
+    *("sharing", "size_bytes", "gbs", "status", "reason", "where", "waits"),
 )
 
 
@@ -27,6 +27,7 @@ class PairSample:
     mode: the pair alone, or all pairs of its round together. sharing: the pairs between hosts that
     the busier of its two hosts had in that round. gbs: None if it has no value, for the reason.
     where: which pairs were asked for, between hosts (network), inside hosts or both.
+    waits: why its ranks may have waited for cores, empty if they need not.
     """
 
     a: int
@@ -38,6 +39,7 @@ class PairSample:
     size_bytes: int = 0
     reason: str = ""
     where: Where = "both"
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def sample_line(sample: PairSample, world: PairWorld) -> str:
     r"""The line of a sample, in the order of COLUMNS.
 
     >>> sample_line(PairSample(a=0, b=1, gbs=1.5), PairWorld(("a", "b"), (0, 0)))
-    'a,0,0,b,1,0,a->b,alone,1,0,1.5,ok,,both\n'
+    'a,0,0,b,1,0,a->b,alone,1,0,1.5,ok,,both,\n'
     """
     a, b = sample.a, sample.b
     return csv_line(
@@ -105,6 +107,11 @@ def sample_line(sample: PairSample, world: PairWorld) -> str:
             "both" if sample.is_both else "a->b",
             *(sample.mode, sample.sharing, sample.size_bytes),
             "" if sample.gbs is None else f"{sample.gbs:.6g}",
-            *("ok" if sample.gbs is not None else "error", sample.reason, sample.where),
+            *(
+                "ok" if sample.gbs is not None else "error",
+                sample.reason,
+                sample.where,
+                sample.waits,
+            ),
         )
     )

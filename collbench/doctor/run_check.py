@@ -479,7 +479,7 @@ def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
         for one in check.findings
         if one.value is not None and one.name not in check.noise
     }
-    if not values:
+    if not values and saved.is_reference:
         remark("Nothing is saved: all numbers are noise.")
         return
     try:

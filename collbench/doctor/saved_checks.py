@@ -149,7 +149,8 @@ def refuse_unkept(folder: Path | None) -> None:
                 place.rmdir()
     except (OSError, RuntimeError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise UnavailableError(f"what is found cannot be kept: {why}", "leave out --save") from None
+        hint = "leave out --save" if folder is None else "give another folder with --nodes"
+        raise UnavailableError(f"what is found cannot be kept: {why}", hint) from None
 
 
 def forget() -> int:

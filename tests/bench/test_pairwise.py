@@ -3,11 +3,14 @@ rank's part.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from collbench.bench.pair_links import SLOT_BYTES, arena_bytes
 from collbench.bench.pair_rank import PairJob, PairRank, PairTime
+from collbench.bench.pairwise import Pairs, PairSettings
 from collbench.core.errors import HangError
 from collbench.core.group import RankContext
 from tests.support.corrupt import WrongPairRank
@@ -60,3 +63,16 @@ def test_a_rank_that_never_comes_is_named() -> None:
     round_ = PairJob(pairs=((0, 1),), size_bytes=8, window_s=0.0, deadline_s=0.05)
     with pytest.raises(HangError, match=r"rank 0 waited 0.15 s for rank 1"):
         exchange(2, round_, missing=1)
+
+
+def test_ranks_that_may_wait_for_cores_are_known_with_the_reason() -> None:
+    """Hosts of one boot are one machine, whatever runs there; a load matters on CPUs alone."""
+    hosts = ["h1", "h2", "h3", "h4", "h4", "h4"]
+    one, loads = (0.0, 2, "one boot"), [(9.0, 2, "another"), *[(0.5, 2, "")] * 3]
+    workers = SimpleNamespace(call=lambda *_, **__: [one, one, *loads], close=lambda: None)
+    group: Any = SimpleNamespace(ranks=6, hosts=hosts, mpi_workers=lambda *_: workers)
+    settings = PairSettings(size_bytes=1, timeout_s=1.0)
+    machine = dict.fromkeys(("h1", "h2"), "h[1-2] (one machine with 2 cores)")
+    busy = {"h3": "h3 (load 9.0 on 2 cores)", "h4": "h4 (3 ranks on 2 cores)"}
+    assert Pairs(group, 6, "cpu", settings).busy_hosts() == machine | busy
+    assert Pairs(group, 6, "nccl", settings).busy_hosts() == machine

@@ -185,11 +185,16 @@ def test_earlier_checks_are_forgotten(
 
 
 def test_wrong_data_fails(
-    two_collectives: None, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "arithmetic", skip)
-    code, out, _ = invoke(*CHECK)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    noise = partial(replace, is_noisy=True)
+    monkeypatch.setattr(_run_check, "_measured", lambda *of: noise(steady(*of)))
+    code, out, _ = invoke(*CHECK, "--save")
     assert code == 1
+    ((kept,),) = read_nodes(None).values()  # also where no number can be kept
+    assert (kept.verdict, kept.values) == ("FAIL", {})
     assert re.search(r"^FAIL +allreduce 4K +wrong: rank \d element \d+: got", out, re.MULTILINE)
 
 
@@ -210,6 +215,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
         (("--backend", "mpi"), "'mpi' is not one of cuda, nccl, cpu"),
         (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),
+        (("--save", "--nodes", ""), "--nodes: an empty name of a folder"),
     ],
 )
 def test_wrong_options(invoke: Invoke, words: tuple[str, ...], said: str) -> None:
@@ -265,6 +271,21 @@ def test_what_others_published_is_a_floor(backend: str, gbs: float, verdict: str
     hosts = {"device": "16 x NVIDIA H100 80GB HBM3", "ranks": 16, "hosts": 2}
     row = hosts | {"size_bytes": 1 << 20, "backend": backend, "busbw_gbs": gbs}
     assert judged(**row) == (verdict, "NCCL, hosts-published")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "gbs", "by"),
+    [(64, 0.00584, "128"), (1 << 20, 56.6, ""), (192 << 10, 13.9, "128K and 256K"),
+     (256 << 20, 216.4, "16M")],
+)  # fmt: skip
+def test_sizes_that_nobody_published_are_held_against_their_neighbours(
+    size_bytes: int, gbs: float, by: str
+) -> None:
+    """Of 8 x H100 from 128 bytes to 16 MiB: the latency, the lower neighbour, the last rate."""
+    row = {"device": "8 x NVIDIA H100 80GB HBM3", "ranks": 8, "hosts": 1, "size_bytes": size_bytes}
+    source = "NCCL, h100x8-published" + (f" at {by}" if by else "")
+    assert judged(**row, busbw_gbs=gbs) == ("PASS", source)
+    assert judged(**row, busbw_gbs=gbs / 1.5) == ("WARN", source)
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:

@@ -72,7 +72,7 @@ def test_a_hunt_that_ends_early_calls_nothing_good(
 
     def end_early(search: Search) -> None:
         search.samples += [
-            PairSample(a=a, b=b, gbs=(5.0 if is_slow and a == 2 else 10.0) + k / 20)
+            PairSample(a=a, b=b, gbs=(5.0 if is_slow and a == 2 else 10.0) + k / 20, waits="h1")
             for k in range(12)
             for a, b in _pairs(3)
         ]
@@ -88,7 +88,7 @@ def test_a_hunt_that_ends_early_calls_nothing_good(
     assert "Nothing is slow" not in out
     document = result_of(files["json"].read_text())
     assert document["verdict"] == ("FAIL" if is_slow else "UNKNOWN")
-    assert document["busy"] == ["h1"]
+    assert document["waits"] == ["h1"]
     grade = "bad" if is_slow else "unknown"
     assert f'grade="{grade}"}} 1' in files["prometheus"].read_text()
     assert ('<error message="cannot tell" />' in files["junit"].read_text()) != is_slow

@@ -1,6 +1,7 @@
 """`collbench` without a command, and the envelope that the results of all commands share."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from collbench.doctor.check_verdict import CheckLine
 from collbench.doctor.run_overview import Overview, numbers
 from tests.support.commands import MODEL, Invoke
 from tests.support.frames import records, row
+from tests.support.json_shape import SCHEMA, check_shape
 
 HERE = Path(__file__).parent.parent.parent
-ENVELOPE = ["tool", "version", "command", "machine", "verdict", "data"]
+EXAMPLES = HERE / "docs" / "examples"
 
 
 def line(verdict: str, **more: object) -> CheckLine:
@@ -33,7 +35,7 @@ def test_it_says_what_this_machine_is_and_what_to_do_next(invoke: Invoke) -> Non
 def test_it_is_json_too(invoke: Invoke) -> None:
     code, out, _ = invoke("--json")
     document = json.loads(out)
-    assert (list(document), document["tool"]) == (ENVELOPE, "collbench")
+    check_shape(document)
     assert document["command"] == "collbench --json"
     assert document["verdict"] in ("PASS", "WARN", "UNKNOWN") and document["data"]["reason"]
     assert code == (5 if document["verdict"] == "UNKNOWN" else 0)
@@ -99,9 +101,24 @@ def test_every_result_is_json_in_one_envelope(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code, out, _ = invoke(*args, "--json")
     document = json.loads(out)
-    assert (code, list(document), document["tool"]) == (0, ENVELOPE, "collbench")
+    check_shape(document)
+    assert code == 0
     assert document["command"].startswith(f"collbench {args[0]}")
     assert isinstance(document["data"], list | dict)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("doctor", "--only", "shm-size"),  # a check is in test_check_cli.py
+        ("hunt", "--from", str(EXAMPLES / "pairs.csv")),
+        ("compare", str(EXAMPLES / "first-run.csv"), str(EXAMPLES / "slower-run.csv")),
+    ],
+)
+def test_what_judges_has_the_form_that_is_documented(args: tuple[str, ...], invoke: Invoke) -> None:
+    check_shape(json.loads(invoke(*args, "--json")[1]))
+    judges = {rule["if"]["properties"]["command"]["pattern"] for rule in SCHEMA["allOf"]}
+    assert sum(bool(re.search(one, f"collbench {' '.join(args)}")) for one in judges) == 1
 
 
 def test_a_topology_in_the_envelope_is_read_again(invoke: Invoke, tmp_path: Path) -> None:

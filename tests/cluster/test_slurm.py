@@ -101,6 +101,12 @@ def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path, launcher: str) -> 
     assert not re.search(r"SLOW +host h[124]", done.stdout)
 
 
+def test_hosts_that_share_cores_do_not_blame_the_network(lab: Cluster, tmp_path: Path) -> None:
+    done = lab.run(*SRUN, *COLLBENCH, "hunt", env=environment_of(tmp_path), timeout_s=300)
+    assert done.returncode != 1, done.stdout
+    assert "h[1-4] (one machine with" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(("number", "fault"), list(enumerate((*MEANWHILE, *BEFORE))))
 def test_a_fault_of_a_host_ends_in_words_or_not_at_all(
     tmp_path: Path, number: int, fault: str

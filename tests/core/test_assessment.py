@@ -86,6 +86,18 @@ def test_hosts_are_a_list_of_slurm(hosts: tuple[str, ...], text: str) -> None:
         assert sorted(lists.expand_hostlist(text)) == sorted(hosts)
 
 
+def test_a_name_that_means_other_hosts_is_not_among_the_bad(capsys: Capture) -> None:
+    """In the file of a hunt anybody names hosts."""
+    names = ("n[1-3]", "a,b", "a b", "-w", "", "h7")
+    lines = [AssessedLine(name="x", grade="bad", host=name) for name in names]
+    write_assessment(
+        Assessment(command="hunt", subject="", grade="bad", lines=lines), {}, sys.stdout
+    )
+    told = capsys.readouterr()
+    assert told.out == "bad: h7\n"
+    assert "not in it: -w, a b, a,b, n[1-3]" in " ".join(told.err.split())
+
+
 def test_slurm_expands_the_bad_hosts(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "bad.txt"
     write_assessment(FOUND, {"bad": str(file)}, sys.stdout)

@@ -53,6 +53,16 @@ def test_manifests_parse(name: str) -> None:
     assert [parse(line) for line in lines] == [1]
 
 
+def test_a_hunt_that_names_a_host_is_not_run_again() -> None:
+    """The operator heeds no policy of a pod, and its own would restart a launcher that fails."""
+    spec = yaml.safe_load((FILES / "mpijob.yaml").read_text())["spec"]
+    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+    assert spec["runPolicy"]["backoffLimit"] == 0
+    assert spec["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] == "Never"
+    pods = [one["template"]["spec"] for one in spec["mpiReplicaSpecs"].values()]
+    assert not any("restartPolicy" in pod for pod in pods)
+
+
 def test_the_image_has_what_exists() -> None:
     file = FILES / "Containerfile"
     # versions of packages are those of the base image

@@ -313,16 +313,19 @@ def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
 def test_what_may_wait_for_cores_does_not_make_the_network_slow() -> None:
     """Pairs of hosts that are free show it even so."""
     ranks = world(8)
-    samples = [*_samples(ranks, "alone", 10.0), *_samples(ranks, "together", 4.0)]
-    assert analyse(samples, ranks, busy=ranks.hosts[:3]).answer == "slow"
-    found = analyse(samples, ranks, busy=ranks.hosts[1:])
+    free = [*_samples(ranks, "alone", 10.0), *_samples(ranks, "together", 4.0)]
+    samples = [replace(one, waits="h[1-8] (one machine with 2 cores)") for one in free]
+    few = [replace(one, waits=one.waits * (min(one.a, one.b) < 3)) for one in samples]
+    assert analyse(few, ranks).answer == "slow"
+    found = analyse(samples, ranks)
     assert (found.answer, found.sharing[0].is_slow) == ("cannot tell", False)
     shown = " ".join(lines(found, ranks, samples, 1000))
     assert "UNKNOWN  Maybe slow: all well alone, slow together, slow by 2.50x" in shown
+    assert "by waits for cores on h[1-8] (one machine with 2 cores). Measure" in shown
     assert "switches" not in shown
     grades = {one.grade for one in assessment_of(found, ranks, 1.0, is_bad=False).lines}
     assert grades == {"unknown", "skipped"}
-    assert analyse(_samples(ranks, "alone", 10.0), ranks, busy=ranks.hosts).is_clean
+    assert analyse([one for one in samples if one.mode == "alone"], ranks).is_clean
 
 
 def _samples(ranks: PairWorld, mode: Mode, gbs: float, sharing: int = 1) -> list[PairSample]:

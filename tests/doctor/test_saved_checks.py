@@ -193,3 +193,6 @@ def test_a_node_that_fails_is_listed_with_its_worst_number_and_the_first_day(
     keep(check(5)._replace(values=good), tmp_path)
     (state,) = states_of(read_nodes(tmp_path))
     assert (state.slower_by_percent, state.what) == (0, "")
+    keep(check(6, verdict="FAIL"), tmp_path)  # of wrong data
+    (state,) = states_of(read_nodes(tmp_path))
+    assert (state.verdict, state.slower_by_percent) == ("FAIL", None)

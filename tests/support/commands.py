@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collbench.cli import run
+from tests.support.json_shape import check_shape
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
 Capture = pytest.CaptureFixture[str]
@@ -40,7 +41,6 @@ def stdin_of(path: Path) -> Iterator[None]:
 def result_of(text: str) -> Any:
     """What a document of --json has as its data, with the verdict where that is an object."""
     document = json.loads(text)
-    assert list(document) == ["tool", "version", "command", "machine", "verdict", "data"]
-    assert document["verdict"] in (None, "PASS", "WARN", "FAIL", "UNKNOWN")
+    check_shape(document)
     data = document["data"]
     return {"verdict": document["verdict"], **data} if isinstance(data, dict) else data

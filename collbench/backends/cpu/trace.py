@@ -7,7 +7,6 @@ their clocks to half of its time; between the two the difference changes evenly.
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from collbench.backends.cpu.backend import CpuSession
@@ -19,9 +18,9 @@ from collbench.backends.cpu.rank import CpuRank, LoadedCpuPlan
 from collbench.backends.net.proxy import Proxy, SendConnector
 from collbench.backends.repeat import ANSWER_S, prepare_buffers
 from collbench.core.group import RankContext
+from collbench.core.host import boot_id
 from collbench.planning.plan import Plan
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"  # ranks of one boot have one clock
 _LOAD_S = 60.0
 _EXCHANGES, _TAG = 30, 5
 ANY_FLAG = -2  # of an event that may have waited for any of its flags
@@ -207,7 +206,7 @@ class TracedRank(CpuRank):
         """What to add to this rank's clock to have rank 0's."""
         if self._comm is None:
             return ClockReading(time.monotonic(), 0.0, 0.0)
-        hosts = self._comm.allgather(Path(_BOOT_ID).read_text())
+        hosts = self._comm.allgather(boot_id())  # ranks of one boot have one clock
         reading = ClockReading(time.monotonic(), 0.0, 0.0)
         for rank in range(1, self.n):
             if hosts[rank] == hosts[0] or self.rank not in (0, rank):

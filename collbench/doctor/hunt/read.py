@@ -37,6 +37,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "status": ("status",),
     "reason": ("reason",),
     "where": ("where",),
+    "waits": ("waits",),
 }
 _NEEDED = ("host_a", "host_b", "gbs")
 _MOST_BYTES = 256 << 20
@@ -189,6 +190,7 @@ def _line(fields: Mapping[str, str], where: str) -> _Line:
         size_bytes=whole("size_bytes"),
         reason=fields.get("reason", "") or ("" if is_ok else status),
         where=WHERES[WHERES.index(chosen("where", WHERES))],
+        waits=fields.get("waits", ""),
     )
     step = -1 if direction == "b->a" else 1
     first, second = ((a, whole("rank_a")), (b, whole("rank_b")))[::step]

@@ -95,15 +95,17 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
-        busy = pairs.busy_hosts() if backend == "cpu" else {}
+        busy = pairs.busy_hosts()
         if busy:
-            hosts = some_of(busy.values(), _BUSY_SHOWN)
-            remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
+            hosts = some_of(dict.fromkeys(busy.values()), _BUSY_SHOWN)
+            remark(f"ranks may wait for cores, and be slow for that alone, on {hosts}")
         write = stack.enter_context(_csv(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
             for unasked in pairs.measure(turn, mode):
-                sample = replace(unasked, where=options["where"])
+                a, b = world.hosts[unasked.a], world.hosts[unasked.b]
+                waits = busy.get(a) or busy.get(b, "")
+                sample = replace(unasked, where=options["where"], waits=waits)
                 write(sample)
                 yield sample
 
@@ -120,7 +122,6 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             where=options["where"],
             modes=modes,
             rate_gbs=options["rate"],
-            busy=tuple(busy),
         )
         if not any(search.planned(search.choice)):
             hint = "--rails needs ranks on several hosts" if search.rails else "start more ranks"

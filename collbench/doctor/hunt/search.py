@@ -2,7 +2,7 @@
 miss and squares around what may be slow.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -28,7 +28,7 @@ class Search:
 
     measure: the pairs of a round in a mode. clock: seconds since the budget began. modes: of the
     measurements, None: both of few ranks, or else together. rate_gbs: of a good pair, if known.
-    busy: hosts on whose cores others are. samples: of all that was measured; missed: the
+    samples: of all that was measured; missed: the
     measurements of pairs that came too late.
     """
 
@@ -41,7 +41,6 @@ class Search:
     where: Where = "both"
     modes: Sequence[Mode] | None = None
     rate_gbs: float | None = None
-    busy: Collection[str] = ()
     samples: list[PairSample] = field(default_factory=list)
     missed: int = 0
 
@@ -69,7 +68,7 @@ class Search:
 
     def analysis(self) -> Analysis:
         """What the samples until now say."""
-        return analyse(self.samples, self.world, self.rate_gbs, self.busy)
+        return analyse(self.samples, self.world, self.rate_gbs)
 
     def planned(self, choice: str) -> list[Round]:
         """The rounds of a choice of pairs."""

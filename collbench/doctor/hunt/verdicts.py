@@ -4,7 +4,7 @@ evidence, and which pairs are missing where that cannot be told.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -88,8 +88,8 @@ class Verdict:
 class Sharing:
     """How much longer transfers take while all pairs of a round are loaded, with the evidence in
     pairs and directions. pairs: that share the links of a host. is_slow: longer than one shared
-    link explains, which pairs of hosts show whose cores are free. is_open: only those of busy hosts
-    do, which may have waited for cores.
+    link explains, which pairs of hosts show whose cores are free. is_open: only those of hosts do
+    whose ranks may have waited for cores.
     """
 
     is_inside: bool
@@ -109,8 +109,8 @@ class Analysis:
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
     or with such of slow hosts alone. untested: directions of hosts (or of ranks of one host) that
     no pair with a rate has. failed: pairs without a rate, though they were tried.
-    busy: hosts on whose cores others were. measured: the pairs with a rate. least: the factor by
-    which a host must be slow to be found. good_gbs: the rate of good pairs, between hosts if any
+    waits: why ranks may have waited for cores. measured: the pairs with a rate. least: the factor
+    by which a host must be slow to be found. good_gbs: the rate of good pairs, between hosts if any
     were measured. is_cut_short: whether a fault or a signal ended the measurements.
     """
 
@@ -124,7 +124,7 @@ class Analysis:
     unjudged: tuple[str, ...] = ()
     untested: tuple[Place, ...] = ()
     failed: tuple[Pair, ...] = ()
-    busy: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
     measured: int = 0
     least: float = math.inf
     good_gbs: float | None = None
@@ -154,13 +154,9 @@ _Kind = tuple[Mode, bool, bool]
 
 
 def analyse(
-    samples: Iterable[PairSample],
-    world: PairWorld,
-    rate_gbs: float | None = None,
-    busy: Collection[str] = (),
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None = None
 ) -> Analysis:
-    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known. busy: hosts
-    on whose cores others were meanwhile.
+    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known.
 
     >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
     >>> pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
@@ -199,14 +195,14 @@ def analyse(
     ]
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(_sharing(fits, samples, world, busy)),
+        sharing=tuple(_sharing(fits, samples)),
         suspects=tuple(dict.fromkeys(again)),
         maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
         is_below_best=any(one.is_by_best for one in fits.values()),
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
-        busy=tuple(busy),
+        waits=tuple(dict.fromkeys(one.waits for one in samples if one.waits)),
         measured=len(measured),
         unjudged=_unjudged(fits, verdicts, world),
         untested=tuple(_untested(fits, world)),
@@ -376,17 +372,14 @@ def ends_of(place: Place, world: PairWorld) -> list[int]:
     return []
 
 
-def _sharing(
-    fits: Mapping[_Kind, Fit],
-    samples: Iterable[PairSample],
-    world: PairWorld,
-    busy: Collection[str],
-) -> Iterator[Sharing]:
+def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterator[Sharing]:
     """What the load of all pairs of a round adds to the times alone, pair by pair."""
     sharing: dict[Pair, int] = defaultdict(int)  # the most in any round: no more is then blamed
+    waiting: set[Pair] = set()
     for sample in samples:
         ends = sample.a, sample.b
         sharing[ends] = max(sharing[ends], sample.sharing)
+        waiting |= {ends} if sample.waits else set()
     for (mode, is_inside, is_both), one in fits.items():
         alone = fits.get(("alone", is_inside, is_both))
         if mode == "alone" or alone is None:
@@ -397,7 +390,7 @@ def _sharing(
         # what a link that the pairs of a host share explains
         explained = np.log([1.0 if is_inside else sharing[ends] for ends in both])
         if (effect := _effect_of_load(added)) is not None:
-            is_free = np.array([not any(world.hosts[end] in busy for end in ends) for ends in both])
+            is_free = np.array([ends not in waiting for ends in both])
             beyond = added - explained
             is_slow = not is_inside and _effect_of_load(beyond[is_free]) is not None
             is_maybe = not is_inside and _effect_of_load(beyond) is not None

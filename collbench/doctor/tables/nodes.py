@@ -43,7 +43,7 @@ def _state_of(host: str, checks: Sequence[SavedCheck]) -> NodeState:
     last = checks[-1]
     mine = [one for one in checks if one.kind == last.kind]
     moved = _failure(mine)
-    if moved is None and len(mine) >= HISTORY_RUNS:
+    if moved is None and last.values and len(mine) >= HISTORY_RUNS:
         moved = _drift(mine)
     if moved is None:
         return NodeState(host, len(mine), last.day, last.verdict, None, "", "")

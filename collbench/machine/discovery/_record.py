@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from collbench.core.errors import UnavailableError
+from collbench.core.host import boot_id
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
 from collbench.machine.discovery._sysfs import ValueReader, reason_of
@@ -54,11 +55,6 @@ def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
         processes=((_system.process(root, os.environ, nvml_part.get("cuda")),) if is_full else ()),
         unknown=values.unknown,
     )
-
-
-def boot_id(root: Path = Path("/")) -> str:
-    """What distinguishes hosts of one name. Raises OSError."""
-    return _sysfs.text(root / "proc/sys/kernel/random/boot_id")
 
 
 def _hostname(root: Path) -> str:
