@@ -9,6 +9,7 @@ from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
+_LONGEST_NAMES = 80  # characters that are said twice
 _UNMEASURED = "a hang has no cost that could be measured"
 
 
@@ -71,7 +72,11 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     where = f" ({one.place})" if one.place else ""
     waiting = f"; {some_of(one.waiting, _MOST_NAMED)} wait" if one.waiting else ""
     missed = f" {one.missed}," if one.missed else ""
-    if one.is_blocked:
+    # what runs differs by one operation most of the time
+    is_open = one.is_cut or (now and one.most == one.made + 1)
+    if one.is_cut:
+        why = "The text ends in the middle of a line, and what comes next may stand behind that."
+    elif one.is_blocked:
         why = "It waits in another communicator itself, so that the cause is there."
     elif one.is_waiting:
         why = (
@@ -94,8 +99,9 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         why=why,
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
-        else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
-        severity="remark" if one.is_blocked else "fault",
+        else f"look at {names if len(names) < _LONGEST_NAMES else 'these'}: the last lines, the"
+        " stack (py-spy dump), and dmesg of its host",
+        severity="remark" if one.is_blocked else "risk" if is_open else "fault",
         unmeasured=_UNMEASURED,
         is_general=True,
     )
@@ -123,9 +129,10 @@ def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
                 check="hang-unaligned",
                 subject=group.name,
                 seen=f"the log begins in the middle of the job for {names}",
-                why="NCCL's counter of operations (opCount) does not move in this log, or what one"
-                " rank has begins behind the end of another, so that nobody can tell which"
-                " operations belong together, and who is behind.",
+                why="NCCL's counter of operations (opCount) does not move in this log, what one"
+                " rank has begins behind the end of another, or several communicators of this size"
+                " may be those of these ranks, so that nobody can tell which operations belong"
+                " together, and who is behind.",
                 change="give the logs from the start of the job, or the same part of all ranks",
                 severity="risk",
                 unmeasured=_UNMEASURED,

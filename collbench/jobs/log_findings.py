@@ -250,16 +250,17 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
     seen = [*report.networks.values(), *report.nics.values()]
     if is_told or not seen or any(kind != "Socket" for kind, _ in report.nics):
         return
+    hosts = sorted({host for one in seen for host in one.hosts})
     yield log_finding(
         "sockets",
-        "the network, if there are several hosts",
+        f"hosts {some_of(hosts)}" if len(hosts) > 1 else "the network, if there are several hosts",
         f"Socket, {places(seen[0])}",
         "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
         " that no InfiniBand, RoCE or EFA was found, and an address of Docker's own bridge"
         " (172.17.*) is not reached from there.",
         "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
         " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl; docker --network=host",
-        "remark",
+        "risk" if len(hosts) > 1 else "remark",
     )
 
 

@@ -29,7 +29,7 @@ _OTHERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ),
         (
             "a matrix of GPUs",
-            r"^\s*GPU0\s+(?:GPU1|NIC0|CPU)|Link Type between two GPUs|LINK TYPE TABLE",
+            r"^\s*GPU0\s+(?:GPU1|NIC0|CPU)|Link Type between two GPUs|(?:LINK TYPE|ACCESS) TABLE",
             "topo --from",
         ),
         ("NVLinks of nvidia-smi", r"^\s*Link \d+: (?:\d|<inactive>)", "topo --from"),

@@ -102,10 +102,12 @@ def _ras(report: LogReport) -> Iterator[Finding]:
     dead = ras.processes.get("DEAD", [])
     processes = [one for kind, some_ in ras.processes.items() if kind != "DEAD" for one in some_]
     for comm, members in (ras.missing or {"": processes}).items():
+        # the report names processes first, and of communicators ranks alone
+        named = [] if "process" in " ".join(members) else processes
         if members:
             yield log_finding(
                 "ras-missing",
-                some_of(members),
+                "; ".join(filter(None, (some_of(members), some_of(named)))),
                 f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
                 "They gave RAS no data: each is dead, stopped, or cut off from the network,"
                 " and all others wait for it.",
@@ -183,8 +185,8 @@ def _recorder(report: LogReport) -> Iterator[Finding]:
                 "recorder",
                 what,
                 str(one.place),
-                "The analyser sees no error of the program in it: all came with the same call, so"
-                " that the network, a GPU or a late rank is left.",
+                "The analyser sees no error of the program in it: all whose dumps it had came with"
+                " the same call, so that the network, a GPU or a late rank is left.",
                 "look for errors of NCCL and Xid at that time",
                 "remark",
             )
@@ -232,15 +234,15 @@ def _silent(report: LogReport) -> Iterator[Finding]:
                 " says nothing: it is the suspect, unless its log was not given.",
                 f"look at {some_of(silent)}: last lines, stack (py-spy dump), dmesg of the host",
             )
-        elif not late and not silent and len(waiting) > 1:
+        elif not late and not silent and len(waiting) > 1 and not report.ras.missing:
             yield log_finding(
                 "stuck-collective",
                 some_of(waiting),
                 f"{where}: all that speak came to {what}, and it did not end",
-                "Nobody is missing, so the operation itself stands still: the network, a GPU, or"
-                " ranks that called it with other sizes.",
-                "look for Xid and errors of the network at that time; NCCL_DEBUG_SUBSYS=COLL shows"
-                " the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records who is where",
+                "If these are all ranks, the operation itself stands still: the network, a GPU, or"
+                " ranks that called it with other sizes. Else one that is not here did not come.",
+                "count them; look for Xid and errors of the network at that time;"
+                " NCCL_DEBUG_SUBSYS=COLL shows the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records who is where",
             )
 
 

@@ -1,6 +1,7 @@
 """Carry out `log`: read the files, say what they say, and what was found."""
 
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from collbench.jobs.other_files import refuse_others, refuse_trace
 from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 
 _HEAD = 4096  # bytes by which a file's kind is told
+_PART = re.compile(r"(?P<file>.+)\.(?P<age>\d{1,4})(?:\.(?:gz|xz|bz2|zst))?")
 _LARGEST_DUMP = 512 << 20  # characters
 _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in pieces
 
@@ -93,7 +95,7 @@ def _read(files: Sequence[str]) -> _Read:
     """What the files say. Raises UsageError for a file that is none, or says nothing."""
     read = _Read()
     short = Counter(Path(file).name for file in files)
-    for file in files:
+    for file in oldest_first(files):
         name = "stdin" if file == "-" else Path(file).name
         name = name if short[Path(file).name] == 1 else file
         with opened(file) as (head, lines):
@@ -108,6 +110,23 @@ def _read(files: Sequence[str]) -> _Read:
             else:
                 _feed(read.reader, file, name, lines, text)
     return read
+
+
+def oldest_first(files: Sequence[str]) -> list[str]:
+    """Files in their order, but the parts of one that was rotated from the oldest on.
+
+    >>> oldest_first(["b.log", "a.log", "a.log.1", "a.log.2.gz", "c.1"])
+    ['b.log', 'a.log.2.gz', 'a.log.1', 'a.log', 'c.1']
+    """
+    places = {file: place for place, file in reversed(list(enumerate(files)))}
+
+    def age(file: str) -> tuple[int, int]:
+        part = _PART.fullmatch(file)
+        if part and part["file"] in places:
+            return places[part["file"]], -int(part["age"])
+        return places[file], 0
+
+    return sorted(files, key=age)
 
 
 def _feed(reader: LogReader, file: str, name: str, lines: IO[str], head: str) -> None:

@@ -155,9 +155,83 @@ def test_ras() -> None:
     reader = LogReader()
     reader.feed("ras.txt", (DATA / "ras.txt").read_text().splitlines())
     (late,) = behind(reader.finish().ras.groups())
-    assert (late.name, late.made, late.most) == ("rank 2", 11, 12)
+    who = "rank 2 (GPU 2, process 77, node 10.0.0.1)"
+    assert (late.name, late.made, late.most) == (who, 11, 12)
     assert late.waiting == ("3 ranks",)
 
 
 def test_pickles_are_told_by_their_first_bytes() -> None:
     assert is_pickle(b"\x80\x04\x95") and not is_pickle(json.dumps({}).encode())
+
+
+def excerpt(*calls: tuple[int, int, int]) -> list[str]:
+    """Lines without the beginnings of communicators of two: (process, opCount, count)."""
+    return [
+        f"n:{rank}:{rank} [{rank}] NCCL INFO AllReduce: opCount {number:x} sendbuff 0x1 recvbuff"
+        f" 0x1 count {count} datatype 7 op 0 root 0 comm 0x{rank + 10} [nranks=2] stream 0x1"
+        for rank, number, count in calls
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "checks"),
+    [
+        # 0 and 1 are a pair, 2 and 3 another, in whatever order their lines come
+        ([(0, 40, 8), (2, 40, 9), (1, 40, 8), (3, 40, 9)], []),
+        ([(0, 40, 8), (2, 40, 9), (1, 40, 8), (3, 40, 9), (0, 41, 8)], ["rank-behind"]),
+        # all call the same: nobody can tell whose partner is whose
+        ([(0, 40, 8), (2, 39, 8), (1, 40, 8), (3, 39, 8), (0, 41, 8), (1, 41, 8), (2, 40, 8)],
+         ["hang-unaligned", "hang-unaligned"]),
+        # each ends before the next begins
+        ([(0, 40, 8), (2, 41, 9), (1, 42, 8)], ["hang-unaligned"]),
+    ],
+)  # fmt: skip
+def test_an_excerpt_of_several_communicators_of_one_size(
+    calls: list[tuple[int, int, int]], checks: list[str]
+) -> None:
+    reader = LogReader()
+    reader.feed("job.log", excerpt(*calls))
+    assert [one.check for one in hang_findings(groups_of(reader.report))] == checks
+
+
+@pytest.mark.parametrize(
+    ("end", "severity"),
+    [
+        (["step 7"], "fault"),
+        (["n:1:1 [1] NCCL INFO AllReduce: opC"], "risk"),
+        (["n:1:1 ["], "risk"),
+    ],
+)
+def test_a_text_that_ends_in_a_line_accuses_nobody(end: list[str], severity: str) -> None:
+    reader = LogReader()
+    reader.feed("job.log", [*excerpt((0, 40, 8), (1, 40, 8), (0, 41, 8)), *end])
+    (late,) = hang_findings(groups_of(reader.report))
+    assert (late.check, late.severity) == ("rank-behind", severity)
+
+
+def test_the_second_part_of_a_log_is_named_where_it_says_something() -> None:
+    reader = LogReader()
+    reader.feed("a.log.1", excerpt((0, 1, 8), (1, 1, 8), (0, 2, 8), (1, 2, 8)))
+    reader.feed("a.log", excerpt((0, 3, 8), (1, 3, 8), (0, 4, 8)))
+    (late,) = behind(groups_of(reader.report))
+    assert (late.name, late.place) == ("n:1 [1]", "a.log line 2")
+
+
+@pytest.mark.parametrize(
+    ("counts", "who", "severity"),
+    [
+        (("3 ranks have launched up to operation 9", "Rank 5 has launched up to operation 7 --"),
+         "rank 5 (GPU 1, process 9, node a)", "fault"),
+        # one that runs is behind by one most of the time
+        (("3 ranks have launched up to operation 9", "2 ranks have launched up to operation 8",
+          "Rank 5 --"), "2 ranks: rank 5 (GPU 1, process 9, node a)", "risk"),
+    ],
+)  # fmt: skip
+def test_ranks_that_ras_names(counts: tuple[str, ...], who: str, severity: str) -> None:
+    text = ["#0-0 (ab) MISMATCH", "  Communicator ranks have different AllReduce operation counts"]
+    reader = LogReader()
+    reader.feed(
+        "ras.txt", [*text, *counts[:-1], f"  {counts[-1]} GPU 1 managed by process 9 on node a"]
+    )
+    (late,) = hang_findings(reader.finish().ras.groups())
+    assert late.subject == f"{who} of ab, AllReduce" and late.severity == severity

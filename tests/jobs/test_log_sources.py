@@ -53,11 +53,41 @@ def test_no_source_discards_another() -> None:
         "rank-behind": "fault",
         "port-down": "risk",
         "ras-states": "risk",
-        "stuck-collective": "risk",
         "unread-error": "remark",
     }
     (killed,) = (one for one in findings_of(text) if one.check == "killed")
     assert "line 37, and may follow from it" in killed.why  # the Xid, not the time-out before it
+
+
+def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None:
+    text = (
+        "INCOMPLETE\n  Missing communicator data from 1 job process\n"
+        "  Process 9 on node a managing GPU 3\n#0-0 (ab) INCOMPLETE\n  The missing rank: 3\n"
+    )
+    for rank in range(3):
+        text += f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, "
+        text += "OpType=ALLREDUCE, NumelIn=8)\n"
+    found = {one.check: one for one in findings_of(text)}
+    assert found.keys() == {"ras-missing", "timeout"}
+    assert found["ras-missing"].subject == "rank 3; process 9 on node a (GPU 3)"
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "severity"),
+    [
+        # of two hosts, whose ranks no line tells
+        ("".join(f"n{n}:1:1 [0] NCCL INFO Using network Socket\n" for n in (1, 2)), "sockets",
+         "risk"),
+        ("+ export NCCL_P2P_DISABLE=1\nstep 1\n", "settings", "risk"),
+        ("NCCL_P2P_DISABLE=1 may help\n", None, None),
+        (HEAD + "transport/nvls.cc:9 NCCL WARN Cuda failure 801 'operation not supported'",
+         "nvls-bind", "fault"),
+        (HEAD + "proxy.cc:9 NCCL WARN [Service thread] Accept failed Resource temporarily"
+         " unavailable", "try-again", "fault"),
+    ],
+)  # fmt: skip
+def test_where_a_line_stands_decides(text: str, check: str | None, severity: str | None) -> None:
+    assert severities(text) == ({check: severity} if check else {})
 
 
 def test_ras_in_json() -> None:
@@ -67,7 +97,8 @@ def test_ras_in_json() -> None:
     assert "ncclRemoteError" in findings["ras-error"].subject
     # a report is of a moment: being behind in it may be nothing
     behind_ = findings["rank-behind"]
-    assert behind_.subject.split(" of ")[0] == "rank 1" and "ask again" in behind_.why
+    assert "rank 1 (GPU 1, process 8, node 10.0.0.1)" in behind_.subject
+    assert "ask again" in behind_.why
 
 
 @pytest.mark.parametrize("cut", range(60, 900, 61))

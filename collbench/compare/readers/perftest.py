@@ -129,7 +129,8 @@ def _judged(run: _PerftestRun, link_gbits: float, *, of_gpu: bool) -> Iterator[s
     best = max((row for _, row in run.rows), key=lambda row: float(row["mean"]))
     rate, device = _gbits(run, best), run.fields.get("Device", "")
     via = f" by {device}" if device else ""
-    said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} one way"
+    ways = "each way" if run.is_both else "one way"
+    said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} {ways}"
     if not link_gbits:
         port = next((port for port in _PORTS_GBITS if _GOOD * port <= rate <= port), None)
         said += f" ({{at}}), what a port of {port} Gb/s carries" if port else " ({at})"

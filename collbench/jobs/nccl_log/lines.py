@@ -133,6 +133,10 @@ class Headers:
                 return
         yield from self._searched(line)
 
+    def is_beginning(self, line: str) -> bool:
+        """Whether a line is the beginning of a known header, and no more."""
+        return bool(line) and any(head.startswith(line) for head in self._known)
+
     def _searched(self, line: str) -> Iterator[LogMessage]:
         found = list(_HEADER.finditer(line))
         if not found and (bare := _BARE.search(line)):

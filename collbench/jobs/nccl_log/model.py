@@ -47,7 +47,7 @@ class LoggedCalls:
     lines: "array[int]" = field(default_factory=lambda: array("I"))
     p2p: "array[int]" = field(default_factory=lambda: array("I"))
     p2p_lines: "array[int]" = field(default_factory=lambda: array("I"))
-    first: LogPlace | None = None
+    files: list[tuple[int, str]] = field(default_factory=list)  # from which operation on
 
     def add(self, number: int, line: int, opcount: int, *, is_p2p: bool) -> None:
         """Keep one more operation."""
@@ -142,6 +142,7 @@ class LogReport:
     """All that was learned."""
 
     files: list[str] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)  # files that end in the middle of a line of NCCL
     counters: Counters = field(default_factory=Counters)
     versions: dict[str, Seen] = field(default_factory=dict)  # such as NCCL 2.28.9+cuda13.0
     communicators: list[Communicator] = field(default_factory=list)

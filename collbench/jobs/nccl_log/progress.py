@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.model import Communicator, LogReport, Signature
+from collbench.jobs.nccl_log.pairing import pair, without_beginning
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 from collbench.jobs.nccl_log.torch_text import Timeout
 
@@ -33,7 +34,8 @@ class Mismatch:
 class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
-    of its group; is_waiting: it says that it waits in the last one it called.
+    of its group; is_cut: it may have come behind the end of the text; is_waiting: it says that it
+    waits in the last one it called.
     """
 
     group: str
@@ -47,12 +49,22 @@ class Behind:
     is_blocked: bool
     is_waiting: bool
     is_running: bool
+    is_cut: bool
 
 
 def groups_of(report: LogReport) -> list[LoggedGroup]:
     """The communicators of a log whose operations were printed."""
     texts = [described(one) for one in report.signatures]
-    return [_group(known, report, texts) for known in report.communicators if known.calls]
+    unsure = pair(report.communicators)
+    groups = []
+    for known in report.communicators:
+        if known.calls:
+            group = _group(known, report, texts)
+            if known.nranks in unsure and without_beginning(known):
+                ends = {lane.end for lane in group.lanes}
+                group.is_aligned &= len(ends) < 2 and _first_difference(group.lanes) is None
+            groups.append(group)
+    return groups
 
 
 def described(one: Signature) -> str:
@@ -122,7 +134,7 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Logg
                 who=f"{member.host}:{member.pid} [{member.device}]",
                 kinds=calls.signatures,
                 opcounts=calls.opcounts,
-                file=calls.first.file if calls.first else "",
+                files=calls.files,
                 lines=calls.lines,
             )
         )
@@ -138,13 +150,15 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Logg
     is_whole = bool(known.ranks)
     is_aligned = _align(lanes)
     is_from_start = is_whole and all(lane.first == 0 for lane in lanes)
+    name = "its beginning is not in the log" if without_beginning(known) else known.name
     return LoggedGroup(
-        name=f"{known.nranks} ranks ({known.name})",
+        name=f"{known.nranks} ranks ({name})",
         nranks=known.nranks,
         lanes=lanes,
         texts=texts,
         p2p_texts=tuple(_unpaired(known, report, ranks)) if is_from_start else (),
         is_aligned=is_aligned if is_aligned is not None else is_whole or len(lanes) < 2,
+        is_cut=any(name in report.cut for lane in lanes for _, name in lane.files),
     )
 
 
@@ -280,6 +294,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     is_blocked=lane.who in waiting,
                     is_waiting=lane.is_waiting,
                     is_running=group.is_running,
+                    is_cut=group.is_cut and lane.end + 1 == most,
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))

@@ -19,12 +19,14 @@ from collbench.jobs.nccl_log.places import LogPlace
 _MOST_LINES = 4000  # that may belong to a report after its last known line
 _MOST_RANKS = 1 << 22  # of a communicator; beyond it a number is no rank
 _MOST_KEPT = 10_000
+_MOST_NAMES = 400  # characters of names of ranks that came to the same operation
 _MOST_CHARS = 64 << 20
 _MOST_OPERATIONS = 10_000_000
 RAS_WORDS = (
     "Job summary", "Communicators...", "managed by process", "MISMATCH", "INCOMPLETE", "PEER_",
     "considered dead", "launched up to", "not launched any", "Monitor Mode", "RUNNING", "Comms  ",
     "communicator data", "managing GPU", '"nccl_version"', '"LIFECYCLE"', "ranks have status",
+    "Errors", "Warnings", ") ERROR",
 )  # fmt: skip
 _ROW = re.compile(
     r"(?<!\S)(?P<group>\d{1,9})\s+(?P<comms>\d{1,9})\s+(?P<nodes>\d{1,9})\s+(?P<per_node>[\d-]{1,20})"
@@ -84,7 +86,7 @@ class RasReader:
     _comm: str = ""
     _kind: str = ""
     _op: str = ""
-    _number: int = 0
+    _many: Lane | None = None  # ranks whose names may follow
     _json: list[str] | None = None
     _chars: int = 0
     _depth: int = 0
@@ -133,12 +135,12 @@ class RasReader:
             name = "DEAD" if section["dead"] else section["name"]
             if name:
                 self._kind, self._comm, self._op = name, "", ""
-            return name not in ("Errors", "Warnings", "TIMEOUT") or self._left > 0
+            return name not in ("Warnings", "TIMEOUT") or self._left > 0
         if event := _EVENT.search(line):
             self.events[_process(event)] = f"PEER_{event['event']}"
             return True
         if counts := _COUNTS.search(line):
-            self._op, self._number = counts["op"], 0
+            self._op, self._many = counts["op"], None
             return True
         if process := _PROCESS.search(line):
             _add(self.processes, self._kind or "INCOMPLETE", _process(process))
@@ -152,13 +154,14 @@ class RasReader:
     def _take_ranks(self, line: str) -> bool:
         """Lines on ranks of the communicator that was named last."""
         if many := _RANKS.search(line):
+            self._many = None
             if many["status"]:
                 _add(self.states, self._comm, f"{many['count']} {many['status']}")
             elif many["error"]:
                 _add(self.errors, self._comm, f"{many['count']} ranks: {many['error']}")
             else:
-                self._number = int(many["number"] or 0)
-                self._lane(None, f"{many['count']} ranks", self._number)
+                number = int(many["number"] or 0)
+                self._many = self._lane(None, f"{many['count']} ranks", number)
             return True
         one = _RANK.search(line)
         if one is None:
@@ -174,13 +177,15 @@ class RasReader:
             self._lane(rank, who, int(one["number"] or 0))
         elif self._kind == "INCOMPLETE" or not self._kind:
             self._add_missing([who])
+        elif self._many is not None and len(self._many.who) < _MOST_NAMES:
+            self._many.who += f"{',' if ': ' in self._many.who else ':'} {who}"
         return True
 
     def _add_missing(self, members: list[str]) -> None:
         for member in members:
             _add(self.missing, self._comm, member)
 
-    def _lane(self, rank: int | None, who: str, number: int) -> None:
+    def _lane(self, rank: int | None, who: str, number: int) -> Lane:
         """A rank or several of which only the number of operations is known."""
         number = min(number, _MOST_OPERATIONS)
         first = max(0, number - 1)
@@ -193,8 +198,10 @@ class RasReader:
                 name=title, nranks=0, lanes=[], texts=(self._op or "an operation",), is_running=True
             ),
         )
+        lane = Lane(rank=rank, who=who, first=first, kinds=kinds, is_named=True)
         if len(group.lanes) < _MOST_KEPT:
-            group.lanes.append(Lane(rank=rank, who=who, first=first, kinds=kinds))
+            group.lanes.append(lane)
+        return lane
 
     def _take_json(self, line: str, place: LogPlace) -> bool:
         """Keep the lines of a document until it ends: its brace stands in the column of the first,

@@ -41,6 +41,9 @@ _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
 # of a transfer that failed; warnings with another one are another warning
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
+_ASSIGNED = re.compile(
+    r"(?:\++ |export |declare -x |- )*(NCCL_[A-Z0-9_]{2,60})=[\"']?([^\s\"']{0,200})[\"']?\s*\Z"
+)
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
 _PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
@@ -79,7 +82,7 @@ class LogReader:
         self._others = OtherLines(self.report)
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
-        self._line = 0
+        self._line, self._last = 0, ""
         # operations whose lines differ from an earlier one in counter, buffers, count and stream
         self._alike: dict[tuple[str, str, str], tuple[LoggedCalls, tuple[int, int, int], bool]] = {}
         self._alike_key: tuple[str, str, str] | None = None
@@ -109,20 +112,23 @@ class LogReader:
         """Read one file."""
         self.report.files.append(name)
         self._file, self._cut = name, None
+        self._alike.clear()  # of another file
         counters, size = self.report.counters, self.report.size
         before = counters.lines
-        self._line = 0
+        self._line, self._last = 0, ""
         try:
             self._take(numbered(lines))
         finally:  # of a damaged archive what comes before is kept
             counters.lines = before + self._line
+        if self._cut is not None or self._headers.is_beginning(self._last):
+            self.report.cut.add(name)
         self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)
 
     def _take(self, lines: Iterable[tuple[int, str]]) -> None:
         """Read lines with their numbers; keep it fast for those of programs and of operations."""
         repeated, counters, mute = self._headers.repeated, self._counters, self._mute
         for number, line in lines:
-            self._line = number
+            self._line, self._last = number, line
             if "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
                 self._take_apart(line)
             elif "CCL" not in line and "nccl" not in line:  # NCCL, RCCL
@@ -323,6 +329,10 @@ class LogReader:
         if match := _FOREIGN_VERSION.search(line):
             self._version(match[1], match[2], "")
         place = LogPlace(self._file, self._line)
+        if match := _ASSIGNED.match(line):  # by a script, or in a list of the environment
+            self.report.settings.setdefault((match[1], match[2]), Seen()).add(place)
+            self.report.told += 1
+            return
         ras = self.report.ras
         if ras.is_awake(line) and ras.take(line, place):
             return
@@ -503,7 +513,8 @@ class LogReader:
         calls = known.calls.get(member)
         if calls is None:
             calls = known.calls[member] = LoggedCalls()
-            calls.first = place
+        if not calls.files or calls.files[-1][1] != place.file:
+            calls.files.append((len(calls.lines), place.file))
         how = int(dtype[:9]), int(redop[:9]), int(root[:9])
         number = self._number_of(op, int(count[:18]), *how)
         if number is None:

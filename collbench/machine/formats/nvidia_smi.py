@@ -254,7 +254,7 @@ def _nvlink_speeds(
     if is_product:
         note = f"{note}; links that all GPUs lack alike are most often not wired in this product"
     down = [
-        f"GPU {gpu.index}: links {idle} are inactive, {gpu.fact('nvlinks')} are active"
+        f"GPU {gpu.index}: links {idle} inactive, {gpu.fact('nvlinks')} others active"
         for gpu in gpus.values()
         if (idle := gpu.fact("nvlinks_inactive"))
     ]

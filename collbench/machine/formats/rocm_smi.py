@@ -33,7 +33,7 @@ _NUMA = re.compile(r"\s*GPU\[(\d{1,4})\]\s*:.{0,40}Numa Node:\s*(-?\d{1,4})", re
 _BANDWIDTH = re.compile(r"(?:\d{1,9}-)?(\d{1,9})")  # least and most MB/s in one direction
 _MAX_GPUS = 256
 _MAX_TEXT_CHARS = 4 << 20
-_MINE = re.compile(r"link type (?:between two GPUs|table)", re.IGNORECASE)
+_MINE = re.compile(r"link type (?:between two GPUs|table)|^ *access table:?", re.I | re.M)
 _HIDDEN = (("hidden", "yes"),)
 
 
@@ -46,7 +46,7 @@ class _Table:
 
 
 def is_mine(text: str) -> bool:
-    """Whether the text has the table of link types.
+    """Whether the text has the table of link types, or that of access.
 
     >>> is_mine("=== Link Type between two GPUs ==="), is_mine("LINK TYPE TABLE:"), is_mine("GPU0")
     (True, True, False)
@@ -58,7 +58,7 @@ def read(text: str, name: str) -> Topology:
     """The topology of one output. Raises UsageError with the line."""
     lines = list(_paste.lines(text))
     tables = _tables(lines, name)
-    types = tables.get("link type")
+    types = tables.get("link type") or tables.get("access")
     if types is None or len(types.labels) > _MAX_GPUS or len(text) > _MAX_TEXT_CHARS:
         raise UsageError(f"{name}: no table of link types between GPUs, or one of too many")
     model = named_model(text)
@@ -156,7 +156,7 @@ def _lost(types: _Table) -> list[str]:
 
 def _bundles(tables: Mapping[str, _Table], gfx: str) -> list[Link]:
     """XGMI links of pairs that are one hop apart."""
-    types, weights = tables["link type"], tables.get("weight")
+    types, weights = tables.get("link type", _Table(labels=(), cells={})), tables.get("weight")
     pairs = [
         (a, b)
         for a, b in combinations(range(len(types.labels)), 2)
