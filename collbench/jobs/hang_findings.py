@@ -70,7 +70,7 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     now = one.is_running
     last = f", the last is {one.last}" if one.last else ""
     where = f" ({one.place})" if one.place else ""
-    waiting = f"; {some_of(one.waiting, _MOST_NAMED)} wait" if one.waiting else ""
+    waiting = f"; waiting: {some_of(one.waiting, _MOST_NAMED)}" if one.waiting else ""
     missed = f" {one.missed}," if one.missed else ""
     # what runs differs by one operation most of the time
     is_open = one.is_cut or (now and one.most == one.made + 1)

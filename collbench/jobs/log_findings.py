@@ -289,7 +289,7 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
     disabled = [
         (what, seen)
         for (state, what), seen in report.gdr.items()
-        if state == "Disabled" and not what.startswith("Socket")
+        if state == "Disabled" and "Socket" not in what.partition(" ")[0]
     ]
     is_limited = "NCCL_NET_GDR_LEVEL" in {name for name, _ in report.settings}
     if is_limited and "Disabled" in report.gdr_of_gpus:
@@ -320,8 +320,14 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
             else ""
         ),
         ("NCCL 2.23 or later, and " if old and disabled and not is_on else "")
-        + "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel"
-        " modules); NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo"
+        + (
+            "the amdgpu driver and that of the NIC as packages that know each other"
+            " (/sys/kernel/mm/memory_peers/amdkfd), or DMA-BUF"
+            if any(name.startswith("RCCL") for name in report.versions)
+            else "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel"
+            " modules)"
+        )
+        + "; NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo"
         " shows it",
     )
 

@@ -228,7 +228,7 @@ def _silent(report: LogReport) -> Iterator[Finding]:
             yield log_finding(
                 "rank-silent",
                 some_of(silent),
-                f"{where}: {some_of(waiting)} wait at {what}; of {some_of(silent)} there is no"
+                f"{where}: at {what} wait {some_of(waiting)}; of {some_of(silent)} there is no"
                 " line",
                 "Ranks that wait say so when their time is over. One that died, or never came,"
                 " says nothing: it is the suspect, unless its log was not given.",
@@ -242,7 +242,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
                 "If these are all ranks, the operation itself stands still: the network, a GPU, or"
                 " ranks that called it with other sizes. Else one that is not here did not come.",
                 "count them; look for Xid and errors of the network at that time;"
-                " NCCL_DEBUG_SUBSYS=COLL shows the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records who is where",
+                " NCCL_DEBUG_SUBSYS=COLL shows the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records"
+                " who is where",
             )
 
 
