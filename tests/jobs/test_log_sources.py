@@ -82,12 +82,15 @@ def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None
         ("NCCL_P2P_DISABLE=1 may help\n", None, None),
         (HEAD + "transport/nvls.cc:9 NCCL WARN Cuda failure 801 'operation not supported'",
          "nvls-bind", "fault"),
-        ("NCCL version 2.7.8\n" + HEAD + "NCCL INFO NET/FastSocket : GPU Direct RDMA Disabled for HCA"
-         " 0 'eth0'", None, None),
+        (HEAD + "NCCL INFO NET/FastSocket : GPU Direct RDMA Disabled for HCA 0 'eth0'", None, None),
         (HEAD + "misc/nvmlwrap.cc:9 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",
          "gpu-not-seen", "fault"),
         (HEAD + "bootstrap.cc:9 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 9)",
          "remote-allocator", "fault"),
+        ("Collective 39 at entry 38 errors\nerror msg: Culprit rank 22; Error type: SIZES",
+         "mismatched-collective", "fault"),
+        ("what(): Call to cuMemCreate(&h, n) failed (Cu failure: operation not permitted)",
+         "imex-channel", "fault"),
         ("RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no-gpu",
          "fault"),
         (HEAD + "proxy.cc:9 NCCL WARN [Service thread] Accept failed Resource temporarily"

@@ -30,9 +30,15 @@ TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR 
 _MOST_RANKS = 1 << 20
 _MOST_KEPT = 1000
 _HEADS = (
-    ("absent", re.compile(r"Not all ranks joining collective\W{1,3}(?:sequence number: ?(\d+))?")),
-    ("sizes", re.compile(r"[Ii]nput/output mismatch in the collective sequence number: ?(\d+)?")),
-    ("wrong", re.compile(r"Collective sequence number: ?(\d+) has errors")),
+    (
+        "absent",
+        re.compile(r"Not all ranks joining collective\W{1,3}(?:(?:sequence number: ?)?(\d+))?"),
+    ),
+    (
+        "sizes",
+        re.compile(r"[Ii]nput/output mismatch in the collective (?:sequence number: ?)?(\d+)?"),
+    ),
+    ("wrong", re.compile(r"Collective (?:sequence number: ?)?(\d+) (?:has|at entry \d+) errors")),
     ("dumps", re.compile(r"missed FR dumps from ranks? \(?\{(?P<ranks>[\d, ]+)\}")),
     ("well", re.compile(r"No errors found for this collective entry")),
 )
