@@ -182,6 +182,9 @@ def excerpt(*calls: tuple[int, int, int]) -> list[str]:
         # all call the same: nobody can tell whose partner is whose
         ([(0, 40, 8), (2, 39, 8), (1, 40, 8), (3, 39, 8), (0, 41, 8), (1, 41, 8), (2, 40, 8)],
          ["hang-unaligned", "hang-unaligned"]),
+        # a line is lost in the middle of what 1 has
+        ([(0, 40, 8), (1, 40, 8), (0, 41, 9), (0, 42, 8), (1, 42, 8)], []),
+        ([(0, 40, 8), (1, 40, 8), (0, 41, 9), (0, 42, 8), (1, 42, 8), (0, 43, 9)], ["rank-behind"]),
         # each ends before the next begins
         ([(0, 40, 8), (2, 41, 9), (1, 42, 8)], ["hang-unaligned"]),
     ],

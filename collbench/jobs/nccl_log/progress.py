@@ -6,6 +6,7 @@ it has the beginning of the communicator, and else nobody can tell who is behind
 have an order of their own on every rank; of them the numbers by pair are compared.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,15 +174,43 @@ def _align(lanes: Sequence[Lane]) -> bool | None:
         if any(a > b for a, b in zip(lane.opcounts, lane.opcounts[1:], strict=False)):
             return None  # another communicator at the same address
     longest = min(counted, key=lambda lane: (lane.opcounts[0], -len(lane.opcounts))).opcounts
+    if any(lane.opcounts[0] > longest[-1] for lane in counted):
+        return False  # it begins behind the end of another
+    every = longest
+    if not all(_is_part(lane, longest) for lane in counted):  # lines are lost, or one is ahead
+        numbers: Counter[int] = Counter()
+        for lane in counted:
+            numbers |= Counter(lane.opcounts)
+        every = array("I", sorted(numbers.elements()))
     for lane in counted:
-        counts, start = lane.opcounts, lane.opcounts[0]
-        at = bisect_left(longest, start)
-        if at == len(longest):
-            return False  # it begins behind the end of another
-        # of a group call that the log cut, the last ones are there
-        more = longest.count(start) - counts.count(start)
-        lane.first = at + (max(0, more) if counts[-1] > start else 0)
+        _place(lane, every)
     return True
+
+
+def _end_in(lane: Lane, every: "array[int]") -> int:
+    """How many of the operations there are up to a lane's last, of which several may share its
+    counter.
+    """
+    last = lane.opcounts[-1]
+    return bisect_left(every, last) + len(lane.opcounts) - bisect_left(lane.opcounts, last)
+
+
+def _is_part(lane: Lane, every: "array[int]") -> bool:
+    end, length = _end_in(lane, every), len(lane.opcounts)
+    return end >= length and every[end - length : end] == lane.opcounts
+
+
+def _place(lane: Lane, every: "array[int]") -> None:
+    """Number the operations of a lane: those behind the last line that it lacks."""
+    end, length = _end_in(lane, every), len(lane.opcounts)
+    if not _is_part(lane, every):
+        same = zip(reversed(every[:end]), reversed(lane.opcounts), strict=False)
+        length = next((at for at, (a, b) in enumerate(same) if a != b), min(end, length))
+    lane.first, lost = end - length, len(lane.opcounts) - length
+    if lost:
+        lane.kinds, lane.opcounts = lane.kinds[lost:], lane.opcounts[lost:]
+        lane.lines = lane.lines[lost:]
+        lane.files = [(max(0, start - lost), name) for start, name in lane.files]
 
 
 def _unpaired(
