@@ -197,6 +197,20 @@ def test_an_excerpt_of_several_communicators_of_one_size(
     assert [one.check for one in hang_findings(groups_of(reader.report))] == checks
 
 
+def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
+    joins = [(0, "a", 0), (2, "b", 0), (3, "b", 1), (1, "a", 1)]
+    lines = [
+        f"n:{pid}:{pid} [{pid}] NCCL INFO comm 0x{pid + 10} rank {rank} nranks 2 cudaDev {pid}"
+        f" busId {pid}000 - Init COMPLETE"
+        for pid, _, rank in joins
+    ]
+    reader = LogReader()
+    reader.feed("job.log", lines + excerpt((0, 0, 8), (2, 0, 9), (3, 0, 9), (1, 0, 8), (0, 1, 8)))
+    (late,) = behind(groups_of(reader.report))
+    assert (late.name, late.waiting) == ("rank 1", ("rank 0",))
+    assert late.place == "job.log line 8"
+
+
 @pytest.mark.parametrize(
     ("end", "severity"),
     [

@@ -1,18 +1,26 @@
-"""Which ranks belong to one communicator where a log lacks its beginning.
+"""Which ranks belong to one communicator where a log does not name it.
 
-NCCL prints of an operation the size of its communicator and no name of it. Where several have one
-size, ranks that were seen to call the same under the same counter belong together, if no others
-did.
+NCCL prints of an operation the size of its communicator and no name of it, and older versions none
+where ranks join either. Where several have one size, ranks that were seen to call the same under
+the same counter belong together, if no others did.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from collbench.jobs.nccl_log.lines import LogSource
-from collbench.jobs.nccl_log.model import Communicator, LoggedCalls
+from collbench.jobs.nccl_log.model import Communicator, LoggedCalls, LoggedRank
 
 _MOST_MEMBERS = 1024  # of communicators of one size
-_Member = tuple[LogSource, LoggedCalls]
+
+
+class _Member(NamedTuple):
+    """What a process called in one communicator. joined: its rank there, if the log tells."""
+
+    source: LogSource
+    calls: LoggedCalls
+    joined: LoggedRank | None
 
 
 def without_beginning(known: Communicator) -> bool:
@@ -20,26 +28,40 @@ def without_beginning(known: Communicator) -> bool:
     return known.name.startswith("?")
 
 
-def pair(every: Sequence[Communicator]) -> set[int]:
-    """Give the members of communicators without a beginning to those where they fit. Returns the
-    sizes of those of which nobody can tell who belongs to which.
+def pair(every: Sequence[Communicator]) -> set[str]:
+    """Give the members of communicators without a name to those where they fit. Returns what
+    stands for the names of those of which nobody can tell who belongs to which.
     """
     unsure = set()
-    by_size: dict[int, list[Communicator]] = {}
+    by_size: dict[tuple[str, int], list[Communicator]] = {}
     for known in every:
-        if without_beginning(known) and known.calls:
-            by_size.setdefault(known.nranks, []).append(known)
-    for nranks, some in by_size.items():
+        if known.name[:1] in ("?", "#") and known.calls:
+            by_size.setdefault((known.name[0], known.nranks), []).append(known)
+    for (_, nranks), some in by_size.items():
         if len(some) < 2:
             continue
-        members = [member for known in some for member in known.calls.items()]
-        found = _fitting(members, nranks)
+        joined = {
+            (one.host, one.pid, one.device, index): one
+            for index, known in enumerate(some)
+            for one in known.ranks.values()
+        }
+        members = [
+            _Member(source, calls, joined.pop((*_who(source), index), None))
+            for index, known in enumerate(some)
+            for source, calls in known.calls.items()
+        ]
+        found = None if joined else _fitting(members, nranks)
         if found is None or len(found) > len(some):
-            unsure.add(nranks)
+            unsure |= {known.name for known in some}
             continue
         for known, together in zip(some, [*found, *([[]] * len(some))], strict=False):
-            known.calls = dict(together)
+            known.calls = {one.source: one.calls for one in together}
+            known.ranks = {one.joined.rank: one.joined for one in together if one.joined}
     return unsure
+
+
+def _who(source: LogSource) -> tuple[str, int, int]:
+    return source.host, source.pid, source.device
 
 
 def _fitting(members: Sequence[_Member], nranks: int) -> list[list[_Member]] | None:
@@ -47,11 +69,12 @@ def _fitting(members: Sequence[_Member], nranks: int) -> list[list[_Member]] | N
     found: list[list[_Member]] = []
     if len(members) > _MOST_MEMBERS:
         return None
-    for member in sorted(members, key=lambda one: -len(one[1].opcounts)):
+    for member in sorted(members, key=lambda one: -len(one.calls.opcounts)):
         places = [
             some
             for some in found
-            if all(member[0] != other[0] for other in some) and _fits(some[0][1], member[1])
+            if not any(_excludes(member, other) for other in some)
+            and _fits(some[0].calls, member.calls)
         ]
         if len(places) > 1 or any(len(some) == nranks for some in places):
             return None
@@ -60,6 +83,12 @@ def _fitting(members: Sequence[_Member], nranks: int) -> list[list[_Member]] | N
         else:
             found.append([member])
     return found if sum(len(some) < nranks for some in found) < 2 else None
+
+
+def _excludes(a: _Member, b: _Member) -> bool:
+    """Whether two cannot be of one communicator: they are one process, or have one rank."""
+    ranks = [one.joined.rank for one in (a, b) if one.joined]
+    return a.source == b.source or (len(ranks) == 2 and ranks[0] == ranks[1])
 
 
 def _fits(a: LoggedCalls, b: LoggedCalls) -> bool:

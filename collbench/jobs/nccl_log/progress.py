@@ -61,7 +61,7 @@ def groups_of(report: LogReport) -> list[LoggedGroup]:
     for known in report.communicators:
         if known.calls:
             group = _group(known, report, texts)
-            if known.nranks in unsure and without_beginning(known):
+            if known.name in unsure:
                 ends = {lane.end for lane in group.lanes}
                 group.is_aligned &= len(ends) < 2 and _first_difference(group.lanes) is None
             groups.append(group)
