@@ -17,7 +17,10 @@ from collbench.jobs.formats._torch import op_of
 from collbench.jobs.model import Call, Job
 
 NAME = "output of NCCL's Inspector for Prometheus"
-HINT = "give the .prom files of NCCL_INSPECTOR_DUMP_DIR, or write JSON: NCCL_INSPECTOR_PROM_DUMP=0"
+HINT = (
+    "give the .prom files of NCCL_INSPECTOR_DUMP_DIR whole (nccl_collective_exec_time_microseconds"
+    " has the times), or write JSON: NCCL_INSPECTOR_PROM_DUMP=0"
+)
 _ASSUMED: DtypeName = "float32"
 _SAMPLE = re.compile(
     r"^nccl_collective_exec_time_microseconds\{(?P<labels>[^}]{1,2000})\}"
