@@ -70,6 +70,18 @@ def test_a_first_time_without_warm_up_is_no_result(tmp_path: Path) -> None:
     assert any("-n 1" in text for text in loaded.remarks)
 
 
+def test_all_sizes_slower_in_one_way_are_no_disturbance(tmp_path: Path) -> None:
+    lines = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0, 9000.0]).splitlines()
+    for at, line in enumerate(lines):
+        if line.strip()[:1].isdigit():
+            cells = line.split()
+            rates = [f"{float(cell) / 20:.6f}" for cell in cells[10:12]]
+            lines[at] = " ".join([*cells[:9], str(float(cells[9]) * 20), *rates, *cells[12:]])
+    loaded = load(written(tmp_path, "\n".join(lines) + "\n", "allreduce.txt"))
+    (said,) = (text for text in loaded.remarks if "times as long" in text)
+    assert said.startswith("3 sizes took 15 times as long in place")
+
+
 @pytest.mark.parametrize(
     ("there", "back", "said"),
     [("10.00", "9.00", "is slower than"), ("80.00", "79.00", "is not slower than"),

@@ -52,6 +52,7 @@ _ALONE = (
 )
 _AVERAGE = "Avg bus bandwidth"
 _APART = 10  # times: of a size out of place and in place, beyond which one is no result
+_MANY_APART = 3  # sizes: so many, all of one kind, are no chance
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
 
@@ -213,6 +214,16 @@ def _disturbed(run: TableRun) -> Iterator[tuple[str, Sequence[int]]]:
         times = [number(part.time) or 0.0 for part in row.parts]
         if len(times) == 2 and min(times) > 0 and max(times) > _APART * min(times):
             apart.append((at, line, max(times) / min(times), times.index(max(times))))
+    ways = {place for *_, place in apart}
+    if run.warmup != 0 and len(apart) >= _MANY_APART and len(ways) == 1:
+        least, most = (f"{of(ratio for _, _, ratio, _ in apart):,.0f}" for of in (min, max))
+        yield (
+            f"{len(apart)} sizes took {least}{f' to {most}' * (least != most)} times as long"
+            f" {'in place' if ways.pop() else 'out of place'} as otherwise ({{at}}): no disturbance"
+            " of one size; why the two differ the table does not tell",
+            [line for _, line, *_ in apart],
+        )
+        apart = []
     for at, line, ratio, place in apart:
         row = run.rows[at][1]
         which = "in place" if place else "out of place"
