@@ -128,11 +128,11 @@ def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             yield Finding(
                 check="hang-unaligned",
                 subject=group.name,
-                seen=f"the log begins in the middle of the job for {names}",
+                seen=f"what these called cannot be held against each other: {names}",
                 why="NCCL's counter of operations (opCount) does not move in this log, what one"
                 " rank has begins behind the end of another, or several communicators of this size"
-                " may be those of these ranks, so that nobody can tell which operations belong"
-                " together, and who is behind.",
+                " or name may be those of these ranks, so that nobody can tell which operations"
+                " belong together, and who is behind.",
                 change="give the logs from the start of the job, or the same part of all ranks",
                 severity="risk",
                 unmeasured=_UNMEASURED,

@@ -197,6 +197,50 @@ def test_an_excerpt_of_several_communicators_of_one_size(
     assert [one.check for one in hang_findings(groups_of(reader.report))] == checks
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [  # (rank of the job, name of the group, rank in the group, last operation)
+        ([(1, 9, 0, 78), (3, 9, 1, 78), (5, 9, 2, 77)], [("rank-behind", "rank 5")]),
+        ([(0, 5, 0, 80), (1, 5, 1, 80), (2, 7, 0, 60), (3, 7, 1, 59)], [("rank-behind", "rank 3")]),
+        # groups that were split off have one name
+        ([(0, 5, 0, 80), (1, 5, 1, 80), (2, 5, 0, 60)], [("hang-unaligned", "process group 5")]),
+    ],
+)
+def test_ranks_of_groups_of_a_mesh(
+    lines: list[tuple[int, int, int, int]], found: list[tuple[str, str]]
+) -> None:
+    reader = LogReader()
+    reader.feed(
+        "job.log",
+        [
+            f"[rank{rank}]:[E1] [PG ID 2 PG GUID {name}(mesh_tp) Rank {local}] Exception detected"
+            f" by watchdog at work: {number}, last enqueued NCCL work: {number}"
+            for rank, name, local, number in lines
+        ],
+    )
+    said = hang_findings(watchdog_groups(reader.report))
+    assert [
+        (one.check, one.subject[: len(who)]) for one, (_, who) in zip(said, found, strict=True)
+    ] == found
+
+
+def test_dumps_of_groups_with_one_name() -> None:
+    recorders = Recorders()
+    for rank, calls in enumerate((3, 3, 2, 2)):
+        ranks = [0, 1] if rank < 2 else [2, 3]
+        entries = [
+            {
+                "collective_seq_id": at,
+                "process_group": ["1", "mesh_tp"],
+                "input_sizes": [[len(ranks) + rank // 2]],
+            }
+            for at in range(1, calls + 1)
+        ]
+        config = {"1": {"ranks": json.dumps(ranks)}}
+        recorders.add(f"dump_{rank}", json.dumps({"entries": entries, "pg_config": config}))
+    assert hang_findings(recorders.groups()) == []
+
+
 def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
     joins = [(0, "a", 0), (2, "b", 0), (3, "b", 1), (1, "a", 1)]
     lines = [

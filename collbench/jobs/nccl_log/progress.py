@@ -96,7 +96,12 @@ def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
         if lanes:
             groups.append(
                 LoggedGroup(
-                    name=f"process group {name}", nranks=len(lanes), lanes=lanes, texts=list(texts)
+                    name=f"process group {name}",
+                    nranks=len(lanes),
+                    lanes=lanes,
+                    texts=list(texts),
+                    # groups that were split off have one name
+                    is_aligned=len({one.local for one in ranks.values()}) == len(ranks),
                 )
             )
     return groups

@@ -12,6 +12,7 @@ import re
 from typing import Any, NoReturn
 
 from collbench.core.errors import UsageError
+from collbench.core.text import some_of
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 
 _RANK = re.compile(r"(\d{1,9})(?:\.json)?(?:\.gz)?\Z")
@@ -44,6 +45,7 @@ class Recorders:
         self._texts: dict[str, int] = {}
         self._lanes: dict[str, dict[int, Lane]] = {}
         self._sizes: dict[str, int] = {}
+        self._members: dict[str, str] = {}  # ranks of the groups of the dump that is read
 
     def add(self, name: str, text: str) -> None:
         """Read the dump of a rank. Raises UsageError for what is none."""
@@ -78,10 +80,12 @@ class Recorders:
             entries = data["entries"]
             match = _RANK.search(name)
             rank = int(data.get("rank", match[1] if match else len(self._sizes)))
+            self._members.clear()
             for key, group in (data.get("pg_config") or {}).items():
                 members = group.get("ranks", "[]")
                 members = json.loads(members) if isinstance(members, str) else members
-                self._sizes[str(key)] = len(members)
+                self._members[str(key)] = some_of([str(one) for one in sorted(members)], 8)
+                self._sizes[self._name(str(key))] = len(members)
             for entry in sorted(
                 (one for one in entries if not one.get("is_p2p")),
                 key=lambda one: int(one.get("collective_seq_id", one.get("seq_id", 0))),
@@ -93,9 +97,14 @@ class Recorders:
                 "take it with TORCH_NCCL_DUMP_ON_TIMEOUT=1",
             ) from None
 
+    def _name(self, key: str) -> str:
+        """A group by its name and its ranks, as groups that were split off have one name."""
+        ranks = self._members.get(key)
+        return f"{key}, ranks {ranks}" if ranks else key
+
     def _entry(self, name: str, rank: int, entry: dict[str, Any]) -> None:  # Any: JSON
         group = entry.get("process_group", ["0"])
-        key = str(group[0] if isinstance(group, list | tuple) else group)
+        key = self._name(str(group[0] if isinstance(group, list | tuple) else group))
         lane = self._lanes.setdefault(key, {}).setdefault(
             rank, Lane(rank=rank, who=f"rank {rank}", file=name)
         )

@@ -51,9 +51,10 @@ _FIELD = re.compile(
 @dataclass(slots=True)
 class Timeout:
     """What the watchdog says of a rank. number: of the operation that did not end; enqueued,
-    completed: of the last that the program asked for, and that ended.
+    completed: of the last that the program asked for, and that ended. local: its rank in the group.
     """
 
+    local: int = 0
     number: int | None = None
     text: str = ""
     enqueued: int | None = None
@@ -80,7 +81,9 @@ class RecorderReport:
 
 @dataclass(slots=True)
 class TorchReader:
-    """timeouts: by group and rank; ranks: all that any line is of; names: of groups."""
+    """timeouts: by group and rank of the job; ranks: of the job, all that any line is of; names: of
+    groups. A line has the rank of the job in front, and in its group's brackets the rank there.
+    """
 
     timeouts: dict[tuple[str, int], Timeout] = field(default_factory=dict)
     ranks: set[int] = field(default_factory=set)
@@ -99,23 +102,24 @@ class TorchReader:
 
     def take(self, line: str, place: LogPlace) -> bool:
         """Read a line; whether it says something of a hang."""
-        if of_rank := _GLOBAL.search(line):
-            self._see(int(of_rank["rank"]))
+        if of_job := _GLOBAL.search(line):
+            self._see(int(of_job["rank"]))
         if self._report(line, place):
             return True
         who = _RANK.search(line)
         if who is None:
             return False
-        rank = int(who["rank"])
+        local = int(who["rank"])
+        rank = int(of_job["rank"]) if of_job else local
         self._see(rank)
         work, at = _WORK.search(line), _AT.search(line)
         enqueued, completed = _ENQUEUED.search(line), _COMPLETED.search(line)
         if not any((work, at, enqueued)) or rank >= _MOST_RANKS:
             return False
-        key = (who["group"] or "", rank)
+        key = (who["guid"] or who["group"] or "", rank)
         if who["name"]:
             self.names[key[0]] = who["name"]
-        timeout = self.timeouts.setdefault(key, Timeout(place=place))
+        timeout = self.timeouts.setdefault(key, Timeout(local=local, place=place))
         if work is not None:
             timeout.number = int(work["number"])
             timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
