@@ -118,13 +118,12 @@ def oldest_first(files: Sequence[str]) -> list[str]:
     >>> oldest_first(["b.log", "a.log", "a.log.1", "a.log.2.gz", "c.1"])
     ['b.log', 'a.log.2.gz', 'a.log.1', 'a.log', 'c.1']
     """
-    places = {file: place for place, file in reversed(list(enumerate(files)))}
 
     def age(file: str) -> tuple[int, int]:
         part = _PART.fullmatch(file)
-        if part and part["file"] in places:
-            return places[part["file"]], -int(part["age"])
-        return places[file], 0
+        if part and part["file"] in files:
+            return files.index(part["file"]), -int(part["age"])
+        return files.index(file), 0
 
     return sorted(files, key=age)
 

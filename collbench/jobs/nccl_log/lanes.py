@@ -36,6 +36,14 @@ class Lane:
         """The rank as people call it."""
         return self.who if self.rank is None or self.is_named else f"rank {self.rank}"
 
+    def keep_last(self, count: int) -> None:
+        """Forget all operations but so many."""
+        lost = len(self.kinds) - count
+        if lost:
+            self.kinds, self.opcounts = self.kinds[lost:], self.opcounts[lost:]
+            self.lines = self.lines[lost:]
+            self.files = [(max(0, start - lost), name) for start, name in self.files]
+
     def place(self, number: int) -> str:
         """Where an operation stands; empty if that is not known."""
         at = number - self.first

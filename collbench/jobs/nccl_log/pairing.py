@@ -23,11 +23,6 @@ class _Member(NamedTuple):
     joined: LoggedRank | None
 
 
-def without_beginning(known: Communicator) -> bool:
-    """Whether a communicator is known by operations alone."""
-    return known.name.startswith("?")
-
-
 def pair(every: Sequence[Communicator]) -> set[str]:
     """Give the members of communicators without a name to those where they fit. Returns what
     stands for the names of those of which nobody can tell who belongs to which.
@@ -46,7 +41,7 @@ def pair(every: Sequence[Communicator]) -> set[str]:
             for one in known.ranks.values()
         }
         members = [
-            _Member(source, calls, joined.pop((*_who(source), index), None))
+            _Member(source, calls, joined.pop((*source[:2], source.device, index), None))
             for index, known in enumerate(some)
             for source, calls in known.calls.items()
         ]
@@ -58,10 +53,6 @@ def pair(every: Sequence[Communicator]) -> set[str]:
             known.calls = {one.source: one.calls for one in together}
             known.ranks = {one.joined.rank: one.joined for one in together if one.joined}
     return unsure
-
-
-def _who(source: LogSource) -> tuple[str, int, int]:
-    return source.host, source.pid, source.device
 
 
 def _fitting(members: Sequence[_Member], nranks: int) -> list[list[_Member]] | None:
@@ -78,10 +69,9 @@ def _fitting(members: Sequence[_Member], nranks: int) -> list[list[_Member]] | N
         ]
         if len(places) > 1 or any(len(some) == nranks for some in places):
             return None
-        if places:
-            places[0].append(member)
-        else:
-            found.append([member])
+        if not places:
+            found.append([])
+        (places or found)[-1].append(member)
     return found if sum(len(some) < nranks for some in found) < 2 else None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.model import Communicator, LogReport, Signature
-from collbench.jobs.nccl_log.pairing import pair, without_beginning
+from collbench.jobs.nccl_log.pairing import pair
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 from collbench.jobs.nccl_log.torch_text import Timeout
 
@@ -156,7 +156,7 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Logg
     is_whole = bool(known.ranks)
     is_aligned = _align(lanes)
     is_from_start = is_whole and all(lane.first == 0 for lane in lanes)
-    name = "its beginning is not in the log" if without_beginning(known) else known.name
+    name = "its beginning is not in the log" if known.name[0] == "?" else known.name
     return LoggedGroup(
         name=f"{known.nranks} ranks ({name})",
         nranks=known.nranks,
@@ -182,40 +182,29 @@ def _align(lanes: Sequence[Lane]) -> bool | None:
     if any(lane.opcounts[0] > longest[-1] for lane in counted):
         return False  # it begins behind the end of another
     every = longest
-    if not all(_is_part(lane, longest) for lane in counted):  # lines are lost, or one is ahead
+    if any(_tail(lane, longest)[1] < len(lane.opcounts) for lane in counted):
+        # lines are lost, or one is ahead
         numbers: Counter[int] = Counter()
         for lane in counted:
             numbers |= Counter(lane.opcounts)
         every = array("I", sorted(numbers.elements()))
     for lane in counted:
-        _place(lane, every)
+        end, length = _tail(lane, every)
+        lane.keep_last(length)
+        lane.first = end - length
     return True
 
 
-def _end_in(lane: Lane, every: "array[int]") -> int:
-    """How many of the operations there are up to a lane's last, of which several may share its
-    counter.
+def _tail(lane: Lane, every: "array[int]") -> tuple[int, int]:
+    """How many operations there are up to a lane's last, of which several may share its counter,
+    and how many of them the lane has behind the last line that it lacks.
     """
-    last = lane.opcounts[-1]
-    return bisect_left(every, last) + len(lane.opcounts) - bisect_left(lane.opcounts, last)
-
-
-def _is_part(lane: Lane, every: "array[int]") -> bool:
-    end, length = _end_in(lane, every), len(lane.opcounts)
-    return end >= length and every[end - length : end] == lane.opcounts
-
-
-def _place(lane: Lane, every: "array[int]") -> None:
-    """Number the operations of a lane: those behind the last line that it lacks."""
-    end, length = _end_in(lane, every), len(lane.opcounts)
-    if not _is_part(lane, every):
+    last, length = lane.opcounts[-1], len(lane.opcounts)
+    end = bisect_left(every, last) + length - bisect_left(lane.opcounts, last)
+    if every[max(0, end - length) : end] != lane.opcounts:
         same = zip(reversed(every[:end]), reversed(lane.opcounts), strict=False)
         length = next((at for at, (a, b) in enumerate(same) if a != b), min(end, length))
-    lane.first, lost = end - length, len(lane.opcounts) - length
-    if lost:
-        lane.kinds, lane.opcounts = lane.kinds[lost:], lane.opcounts[lost:]
-        lane.lines = lane.lines[lost:]
-        lane.files = [(max(0, start - lost), name) for start, name in lane.files]
+    return end, length
 
 
 def _unpaired(
