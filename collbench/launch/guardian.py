@@ -278,10 +278,27 @@ class _Guardian:
         me = f"rank {self.started.rank}"
         if own != RUNS and not (fates and all(map(_is_stopped, fates.values()))):
             return f"{me} {own}"
-        if own != RUNS or not (lost or is_late):  # the whole job is stopped, or all may yet come
+        more_s = 0.0 if wait.is_last else self._patience_s(world, lost)
+        is_lost = lost and waited_s >= wait.lost_s + more_s
+        # the whole job is stopped, or all may yet come
+        if own != RUNS or not (is_lost or now >= wait.until + more_s):
             return ""
         blame = blame_in(world, lost, self.started.rank)
         return f"{me} waited {waited_s:.1f} s for {wait.what}{blame}"
+
+    def _patience_s(self, world: GuardedWorld | None, lost: Mapping[int, str]) -> float:
+        """How much longer this rank waits because a host may be cut off: rank 0, which hears all
+        others, until it knows which; the others until it has spoken, since to the one that is cut
+        off all seem silent.
+        """
+        if world is None or len({*world.hosts}) == 1:
+            return 0.0
+        own_host = world.hosts[self.started.rank]
+        if any(world.hosts[rank] == own_host for rank in lost):
+            return 0.0
+        if own_host != world.hosts[0]:
+            return 2 * SILENT_S
+        return 0.0 if lost else SILENT_S
 
     def _fates(self, world: GuardedWorld | None) -> dict[int, str]:
         """What became of every rank that can be seen."""

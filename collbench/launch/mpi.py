@@ -24,6 +24,8 @@ from collbench.launch.driver import (
     rank_lost,
     results_of,
 )
+from collbench.launch.guardian import SILENT_S
+from collbench.launch.heartbeat import BEAT_S
 from collbench.launch.server import Reply, perform, rank_class, rank_name
 from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
 
@@ -32,7 +34,6 @@ _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks with
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
-_CUT_OFF_S = 6.0  # longer on other hosts: where one is cut off, rank 0 hears others and knows which
 _SMALLER = (
     "use smaller sizes or a smaller --buffsize, or raise the limit: docker run --shm-size=8g, or"
     " mount -o remount,size=8g /dev/shm"
@@ -70,8 +71,6 @@ class MpiGroup:
         self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
         self.watchdog.join(self.comm)
         self.hosts: Sequence[str] = self.watchdog.hosts
-        is_remote = self.hosts[self.rank] != self.hosts[0]
-        self._patience_s = DRIVER_STOPPED_S + (_CUT_OFF_S if is_remote else 0.0)
         if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
             self.watchdog.stop_heartbeat()
             leave_mpi(self._mpi)
@@ -106,6 +105,17 @@ class MpiGroup:
         """Shared memory that a worker group can still have."""
         return _shm_free()
 
+    def await_fate(self, silent: Sequence[int]) -> None:
+        """Wait until one of the ranks that do not answer is known to be lost, or seems to run: that
+        a host is cut off is known when several heartbeats did not come.
+        """
+        is_far = any(self.hosts[rank] != self.hosts[self.rank] for rank in silent)
+        deadline = time.monotonic() + SILENT_S + BEAT_S
+        while is_far and time.monotonic() < deadline:
+            if any(self.watchdog.fate(rank) != RUNS for rank in silent):
+                break
+            time.sleep(_IDLE_S)
+
     def close(self, exit_code: int) -> None:
         """Rank 0: let the others leave with that exit code, and leave MPI with them."""
         with self.watchdog.guarded(), self.watchdog.together("the others to leave"):
@@ -125,7 +135,7 @@ class MpiGroup:
         with self.watchdog.guarded():
             while not isinstance(message := self._next_call(), int):
                 answer = self.perform(message)
-                with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + self._patience_s):
+                with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
                     self.comm.isend(answer, 0, _ANSWER_TAG).wait()
             self._leave()
         self.watchdog.end()
@@ -159,9 +169,12 @@ class MpiGroup:
             looked_at = now
             fate = self.watchdog.fate(0)
             stopped_since = (stopped_since or now) if fate != RUNS else None
-            if stopped_since is not None and now - stopped_since > self._patience_s:
-                self.watchdog.leave(f"waited {self._patience_s:.0f} s for rank 0, which {fate}")
-        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + self._patience_s):
+            # where a host is cut off, rank 0 hears others and knows which: it is to speak first
+            is_far = self.hosts[self.rank] != self.hosts[0]
+            patience_s = DRIVER_STOPPED_S + SILENT_S * is_far
+            if stopped_since is not None and now - stopped_since > patience_s:
+                self.watchdog.leave(f"waited {patience_s:.0f} s for rank 0, which {fate}")
+        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
             message: OpenRank | RankCall | int = self.comm.recv(source=0, tag=_CALL_TAG)
             return message
 
@@ -280,6 +293,7 @@ class _MpiWorkerGroup(WorkerGroup[RankT]):
             os.sched_yield()
         silent = [rank for rank in range(group.ranks) if rank not in replies]
         if silent:
+            group.await_fate(silent)
             fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
             raise rank_lost(fates, errors_of(replies))
         return results_of(replies)
