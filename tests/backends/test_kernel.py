@@ -344,7 +344,7 @@ def test_a_kernel_on_gpus(
 ) -> None:
     for samples in on_host_gpus(tmp_path, monkeypatch, kernel(body)):
         assert bool(samples.wrong) == (body != "REDUCE")
-        assert all(wrong in one.got for one in samples.wrong)
+        assert all(wrong in one.got for one in samples.wrong), samples.wrong
 
 
 def test_what_a_kernel_on_gpus_raises_is_named(
