@@ -10,6 +10,7 @@ from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
 _LONGEST_NAMES = 80  # characters that are said twice
+_ONE_LINE = " One line of one rank alone says so: a digit that was damaged would say the same."
 _UNMEASURED = "a hang has no cost that could be measured"
 
 
@@ -35,7 +36,8 @@ def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             subject=f"operation {one.number + 1} of {one.group}",
             seen="; ".join(calls[:4]),
             why="All ranks of a communicator must call the same collective, with the same count,"
-            " type, operation and root. Where they do not, ranks wait for ever or get wrong data.",
+            " type, operation and root. Where they do not, ranks wait for ever or get wrong data."
+            + _ONE_LINE * (min(map(len, one.calls.values())) == 1),
             change="look at what the ranks that differ did before: other branches, other numbers of"
             " batches, tensors of other sizes",
             severity="fault",
@@ -97,7 +99,7 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         subject=f"{names} of {one.group}",
         seen=f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
         f" operation {one.made + 1}{waiting}",
-        why=why,
+        why=why + _ONE_LINE * one.is_by_one,
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names if len(names) < _LONGEST_NAMES else 'these'}: the last lines, the"

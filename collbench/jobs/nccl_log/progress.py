@@ -36,7 +36,7 @@ class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
     of its group; is_cut: it may have come behind the end of the text; is_waiting: it says that it
-    waits in the last one it called.
+    waits in the last one it called; is_by_one: one line of one rank alone is ahead.
     """
 
     group: str
@@ -51,6 +51,7 @@ class Behind:
     is_waiting: bool
     is_running: bool
     is_cut: bool
+    is_by_one: bool
 
 
 def groups_of(report: LogReport) -> list[LoggedGroup]:
@@ -298,7 +299,8 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     }
     found = []
     for group in groups:
-        most = max((lane.end for lane in group.lanes), default=0)
+        ends = sorted(lane.end for lane in group.lanes)
+        most = ends[-1] if ends else 0
         for lane in group.lanes:
             if lane.end == most:
                 continue
@@ -318,6 +320,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     is_waiting=lane.is_waiting,
                     is_running=group.is_running,
                     is_cut=group.is_cut and lane.end + 1 == most,
+                    is_by_one=ends[-2] + 1 == most and bool(lane.lines),
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))
