@@ -226,14 +226,14 @@ def words_of(reader: Reader) -> tuple[str, ...]:
 def error_of(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
     """The kind of warning of a table."""
     source = f" ({table['source']})" if "source" in table else ""
-    why, is_general = " ".join(table["why"].split()), table.get("is_general", False)
+    is_general = table.get("is_general", False)
     return KnownError(
         name=table["name"],
-        why=why + source,
+        why=" ".join(table["why"].split()) + source,
         change=" ".join(table["change"].split()),
         severity=table.get("severity", "fault"),
         is_general=is_general,
-        is_open=is_general or any(one in why for one in ("Known causes", "words", "says")),
+        is_open=is_general or table.get("is_open", False),
         place=place,
     )
 
