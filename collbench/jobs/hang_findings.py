@@ -37,7 +37,8 @@ def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             seen="; ".join(calls[:4]),
             why="All ranks of a communicator must call the same collective, with the same count,"
             " type, operation and root. Where they do not, ranks wait for ever or get wrong data."
-            + _ONE_LINE * (min(map(len, one.calls.values())) == 1),
+            + _ONE_LINE
+            * (min(map(len, one.calls.values())) == 1),
             change="look at what the ranks that differ did before: other branches, other numbers of"
             " batches, tensors of other sizes",
             severity="fault",

@@ -712,6 +712,7 @@ def test_tables_of_causes_have_what_is_read(name: str) -> None:
             "severity",
             "source",
             "is_general",
+            "is_open",
         }, one
         assert one.get("severity", "fault") in SEVERITIES and one["why"] and one["change"]
         assert all(re.compile(line) for line in one["lines"])
