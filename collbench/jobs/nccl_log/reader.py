@@ -8,7 +8,7 @@ from functools import partial
 
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
-from collbench.jobs.nccl_log.kinds import KINDS, match_of
+from collbench.jobs.nccl_log.kinds import KINDS, LineKind, match_of
 from collbench.jobs.nccl_log.lines import (
     LONGEST,
     Headers,
@@ -145,12 +145,14 @@ class LogReader:
             elif (one := repeated(line)) is not None:
                 head, text = one
                 found = match_of(text)
-                if found is not None and found[0].name in mute:
-                    self._cut = None
-                    counters.nccl += 1
-                    counters.understood += 1
-                else:
+                if found is None:
                     self._hear(LogMessage(*head, text))
+                    continue
+                self._cut = None
+                counters.nccl += 1
+                counters.understood += 1
+                if found[0].name not in mute:
+                    self._learn(LogMessage(*head, text), *found)
             elif is_joined(line):
                 self._take_apart(line)
             else:
@@ -281,15 +283,18 @@ class LogReader:
             is_skipped = not message.text.strip() or message.level == "TRACE"
             self.report.counters.understood += is_skipped
             return is_skipped
-        kind, match = found
         self._counters.understood += 1
+        self._learn(message, *found)
+        return True
+
+    def _learn(self, message: LogMessage, kind: LineKind, match: re.Match[str]) -> None:
+        """What a message of a kind says."""
         name = kind.name
         if name == "mixed_nets" or (name in _SILENT and is_info_error(message.text)):
             self._add_warning(message.text, "", message.source.host, is_info=True)
         handler = self._handlers.get(name)
         if handler is not None:
             handler(message, match, LogPlace(self._file, self._line))
-        return True
 
     def _keep_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
