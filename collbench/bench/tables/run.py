@@ -10,7 +10,7 @@ from typing import TypeVar
 from collbench import __version__
 from collbench.compare.best import summarise
 from collbench.compare.tables.distribution import jitter_text, unknown_text
-from collbench.compare.tables.summary import rival_name
+from collbench.compare.tables.summary import rival_name, speedup_text
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.options import Settings
@@ -215,18 +215,20 @@ def tail_lines(
     else:
         parts.append("all predicted" if is_predicted else "no element compared")
     lines = [f"{', '.join(parts)}, {format_duration(seconds)}."]
+    right = [row for row in measured if row.status == "ok"]
     ours = [
         row
-        for row in measured
-        if row.status == "ok"
-        and not is_peer(row.backend)
+        for row in right
+        if not is_peer(row.backend)
         # a prediction is no result beside what was measured
         and ("modelled" not in row.notes or is_predicted)
     ]
     calm = [row for row in ours if "noisy" not in row.notes]
-    lines += _extremes(calm, " of rows that are not noisy" if len(calm) < len(ours) else "")
+    of = " of our own" * any(is_peer(row.backend) for row in right)
+    if len(calm) < len(ours):
+        of = f"{of or ' of'} rows that are not noisy"
+    lines += _extremes(calm, of)
     lines += _speedup(records)
-    right = [row for row in measured if row.status == "ok"]
     if jitter := jitter_text(right):
         lines.append(f"Jitter: {jitter}.")
     if unknown := unknown_text(right):
@@ -270,11 +272,11 @@ def _speedup(records: Sequence[Record]) -> list[str]:
                 peer = min(best.peers, key=lambda name: best.peers[name].median)
                 where = [rival_name(summary, best, peer), *([] if is_one else [workload.op])]
                 text = f"{' '.join(where)} at {format_size(size)}"
-                ratios.append((best.peers[peer].median, text))
+                ratios.append((best.peers[peer].median, f"{speedup_text(best, peer)} ({text})"))
     if not ratios:
         return []
-    ends = [f"{ratio:.2f} ({text})" for ratio, text in (min(ratios), max(ratios))]
-    return [f"Speedup over the fastest library: {' to '.join(dict.fromkeys(ends))}."]
+    ends = dict.fromkeys(text for _, text in (min(ratios), max(ratios)))
+    return [f"Speedup over the fastest library: {' to '.join(ends)}."]
 
 
 def _distinct(cases: Iterable[Case], of: Callable[[Case], Item]) -> list[Item]:

@@ -294,7 +294,10 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
         has_floor = any(best.row.floor_us is not None for best in every)
         nearer = "the floor or of the ceiling, whichever is nearer"
         lines.append(f"of max: percent of {nearer if has_floor else 'the ceiling'}.")
-    return lines + [peer_legend(summary, peer) for peer in summary.peers]
+    lines += [peer_legend(summary, peer) for peer in summary.peers]
+    texts = [speedup_text(best, peer) for best in every for peer in best.peers]
+    unclear = f"{_UNCLEAR} before a speedup: the repeats do not tell which is faster."
+    return lines + [unclear] * any(text.startswith(_UNCLEAR) for text in texts)
 
 
 def rivals_of(every: Iterable[Best]) -> list[str]:
