@@ -115,7 +115,7 @@ def test_a_sender_that_runs_ahead_uncounted_is_found(op: OpName, algo: str, slot
 
 def test_slots_of_one_launch_are_too_few() -> None:
     plan = plan_for("allreduce", "oneshot", 2, 100)
-    with pytest.raises(ScheduleError, match="two of 1 messages do not fit 1 slots"):
+    with pytest.raises(ScheduleError, match="needs 2 for two launches, not 1"):
         plan_of(plan.problem, plan.schedule, slots=1)
 
 

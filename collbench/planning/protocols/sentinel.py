@@ -62,7 +62,7 @@ def refuse(name: DtypeName, messages: int, loops: int, slots: int) -> None:
         )
     if 2 * messages > slots:
         raise ScheduleError(
-            f"sentinel clears slots between launches, and two of {messages} messages do not fit"
-            f" {slots} slots",
+            f"sentinel clears slots between launches: it needs {2 * messages} for two launches,"
+            f" not {slots}",
             f"use --slots {2 * messages}, or leave it out",
         )
