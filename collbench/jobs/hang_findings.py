@@ -10,7 +10,7 @@ from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
 _LONGEST_NAMES = 80  # characters that are said twice
-_ONE_LINE = " One line of one rank alone says so: a digit that was damaged would say the same."
+_ONE_LINE = " One line of one rank makes the difference: a digit that was damaged there would, too."
 _UNMEASURED = "a hang has no cost that could be measured"
 
 
@@ -38,7 +38,7 @@ def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             why="All ranks of a communicator must call the same collective, with the same count,"
             " type, operation and root. Where they do not, ranks wait for ever or get wrong data."
             + _ONE_LINE
-            * (min(map(len, one.calls.values())) == 1),
+            * one.is_by_one,
             change="look at what the ranks that differ did before: other branches, other numbers of"
             " batches, tensors of other sizes",
             severity="fault",

@@ -241,6 +241,33 @@ def test_dumps_of_groups_with_one_name() -> None:
     assert hang_findings(recorders.groups()) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [  # of the fourth of six calls of rank 1, or of its last
+        ("root 0 comm 0x11 [nranks=2] stream 0x3", "root 1 comm 0x11 [nranks=2] stream 0x3", ""),
+        ("comm 0x11 [nranks=2] stream 0x3", "comm 0x19 [nranks=2] stream 0x3", ""),
+        ("count 11 datatype 7 op 0 root 0 comm 0x11", "count 17 datatype 7 op 0 root 0 comm 0x11",
+         "mismatched-collective"),
+        ("opCount 5 sendbuff 0x1 recvbuff 0x1 count 13 datatype 7 op 0 root 0 comm 0x11",
+         "opCount 6 sendbuff 0x1 recvbuff 0x1 count 13 datatype 7 op 0 root 0 comm 0x11",
+         "rank-behind"),
+    ],
+)  # fmt: skip
+def test_a_damaged_digit_accuses_nobody_without_a_word(before: str, after: str, said: str) -> None:
+    calls = [(rank, number, 8 + number) for number in range(6) for rank in (0, 1)]
+    lines = [
+        line.replace("stream 0x1", f"stream {number // 2:#x}")
+        for number, line in enumerate(excerpt(*calls))
+    ]
+    text = "\n".join(lines)
+    assert text.count(before) == 1
+    reader = LogReader()
+    reader.feed("job.log", text.replace(before, after).splitlines())
+    found = hang_findings(groups_of(reader.report))
+    assert [one.check for one in found] == ([said] if said else [])
+    assert all("One line of one rank makes the difference" in one.why for one in found)
+
+
 def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
     joins = [(0, "a", 0), (2, "b", 0), (3, "b", 1), (1, "a", 1)]
     lines = [

@@ -24,9 +24,15 @@ class LoggedRank:
     place: LogPlace
 
 
+REDUCTIONS = ("AllReduce", "ReduceScatter", "Reduce")
+ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter", "Send", "Recv")
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What an operation is: all ranks of one must agree. dtype and redop: NCCL's numbers."""
+    """What an operation is: all ranks of one must agree. dtype and redop: NCCL's numbers. redop, of
+    others than REDUCTIONS, and root, of others than ROOTED, are 0.
+    """
 
     op: str
     count: int

@@ -92,4 +92,12 @@ def _fits(a: LoggedCalls, b: LoggedCalls) -> bool:
         for calls in (a, b)
     ]
     length = min(map(len, parts))  # a group call may be cut off
-    return length > 0 and parts[0][:length] == parts[1][:length]
+    return length > 0 and (parts[0][:length] == parts[1][:length] or _fits_with_gaps(a, b))
+
+
+def _fits_with_gaps(a: LoggedCalls, b: LoggedCalls) -> bool:
+    """The same of calls of which lines are lost: by their counters, where each call has its own."""
+    known, other = (dict(zip(one.opcounts, one.signatures, strict=True)) for one in (a, b))
+    both = known.keys() & other.keys()
+    is_counted = len(known) == len(a.opcounts) and len(other) == len(b.opcounts)
+    return is_counted and bool(both) and all(known[at] == other[at] for at in both)

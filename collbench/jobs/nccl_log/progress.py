@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
-from collbench.jobs.nccl_log.model import Communicator, LogReport, Signature
+from collbench.jobs.nccl_log.model import REDUCTIONS, Communicator, LogReport, Signature
 from collbench.jobs.nccl_log.pairing import pair
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 from collbench.jobs.nccl_log.torch_text import Timeout
@@ -23,12 +23,15 @@ P2P = ("Send", "Recv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """The first operation at which ranks disagree: names of ranks by what they called."""
+    """The first operation at which ranks disagree: names of ranks by what they called. is_by_one:
+    one rank alone called something else.
+    """
 
     group: str
     number: int
     calls: dict[str, tuple[str, ...]]
     places: tuple[str, ...]
+    is_by_one: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
     of its group; is_cut: it may have come behind the end of the text; is_waiting: it says that it
-    waits in the last one it called; is_by_one: one line of one rank alone is ahead.
+    waits in the last one it called; is_by_one: one line of one rank alone makes the difference.
     """
 
     group: str
@@ -76,7 +79,7 @@ def described(one: Signature) -> str:
     'AllReduce of 1024 float32, sum'
     """
     text = f"{one.op} of {one.count} {dtype_name(one.dtype)}"
-    if one.op in ("AllReduce", "ReduceScatter", "Reduce"):
+    if one.op in REDUCTIONS:
         text += f", {REDOPS[one.redop] if one.redop < len(REDOPS) else 'custom'}"
     return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
 
@@ -269,6 +272,7 @@ def mismatches(groups: Iterable[LoggedGroup]) -> list[Mismatch]:
                 number=number,
                 calls={text: tuple(lane.name for lane in lanes) for text, lanes in ordered},
                 places=tuple(lanes[0].place(number) for _, lanes in ordered),
+                is_by_one=len(ordered[-1][1]) == 1,
             )
         )
     return found
@@ -299,13 +303,14 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     }
     found = []
     for group in groups:
-        ends = sorted(lane.end for lane in group.lanes)
-        most = ends[-1] if ends else 0
+        most = max((lane.end for lane in group.lanes), default=0)
+        ahead = sum(lane.end == most for lane in group.lanes)
+        is_one = 1 in (ahead, len(group.lanes) - ahead)
         for lane in group.lanes:
             if lane.end == most:
                 continue
-            ahead = [one for one in group.lanes if one.end > lane.end >= one.first]
-            missed = ahead[0].kinds[lane.end - ahead[0].first] if ahead else None
+            past = [one for one in group.lanes if one.end > lane.end >= one.first]
+            missed = past[0].kinds[lane.end - past[0].first] if past else None
             found.append(
                 Behind(
                     group=group.name,
@@ -313,14 +318,14 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     made=lane.end,
                     most=most,
                     missed=group.texts[missed] if missed is not None else "",
-                    waiting=tuple(one.name for one in ahead),
+                    waiting=tuple(one.name for one in past),
                     place=lane.place(lane.end - 1),
                     last=group.texts[lane.kinds[-1]] if lane.kinds else "",
                     is_blocked=lane.who in waiting,
                     is_waiting=lane.is_waiting,
                     is_running=group.is_running,
                     is_cut=group.is_cut and lane.end + 1 == most,
-                    is_by_one=ends[-2] + 1 == most and bool(lane.lines),
+                    is_by_one=is_one and lane.end + 1 == most and bool(lane.lines),
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))

@@ -20,6 +20,8 @@ from collbench.jobs.nccl_log.lines import (
     plain,
 )
 from collbench.jobs.nccl_log.model import (
+    REDUCTIONS,
+    ROOTED,
     Communicator,
     LoggedCalls,
     LoggedRank,
@@ -520,7 +522,11 @@ class LogReader:
             calls = known.calls[member] = LoggedCalls()
         if not calls.files or calls.files[-1][1] != place.file:
             calls.files.append((len(calls.lines), place.file))
-        how = int(dtype[:9]), int(redop[:9]), int(root[:9])
+        how = (
+            int(dtype[:9]),
+            int(redop[:9]) if op in REDUCTIONS else 0,
+            int(root[:9]) if op in ROOTED else 0,  # of others it means nothing
+        )
         number = self._number_of(op, int(count[:18]), *how)
         if number is None:
             return
