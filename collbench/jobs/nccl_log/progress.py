@@ -39,7 +39,7 @@ class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
     of its group; is_cut: it may have come behind the end of the text; is_waiting: it says that it
-    waits in the last one it called; is_by_one: one line of one rank alone makes the difference.
+    waits in the last one it called; is_by_one: one line more of one other rank makes it late.
     """
 
     group: str
@@ -305,7 +305,6 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     for group in groups:
         most = max((lane.end for lane in group.lanes), default=0)
         ahead = sum(lane.end == most for lane in group.lanes)
-        is_one = 1 in (ahead, len(group.lanes) - ahead)
         for lane in group.lanes:
             if lane.end == most:
                 continue
@@ -325,7 +324,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     is_waiting=lane.is_waiting,
                     is_running=group.is_running,
                     is_cut=group.is_cut and lane.end + 1 == most,
-                    is_by_one=is_one and lane.end + 1 == most and bool(lane.lines),
+                    is_by_one=ahead == 1 and lane.end + 1 == most and bool(lane.lines),
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))
