@@ -7,7 +7,7 @@ from collbench.bench.lab import FailsUnchanged, measure
 from collbench.core.errors import UnavailableError
 from collbench.core.verdict import Interval
 from collbench.doctor.finding import Finding, ranked
-from collbench.doctor.tables.findings import cost_text, finding_lines, mark
+from collbench.doctor.tables.findings import assessment_of, cost_text, finding_lines, mark
 
 ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())
 
@@ -110,3 +110,15 @@ def test_the_same_arm_twice_costs_nothing() -> None:
     """The null experiment: whatever else the machine does falls on both."""
     for cost in measure(ONE, 20.0):
         assert not cost.is_real or cost.ratio.low < 1.1, cost
+
+
+def test_no_host_is_bad_for_what_a_process_was_given() -> None:
+    found = [
+        _finding("cross-memory-attach", subject="this process", severity="fault"),
+        _finding("settings", subject="NCCL_P2P_DISABLE", severity="fault"),
+        _finding("memlock", subject="rank 0, rank 1", severity="fault"),
+    ]
+    assert assessment_of(found, found, [], ["h1"], 1.0).bad_hosts == ()
+    found.append(_finding("pcie-link", subject="GPU 1", severity="fault"))
+    judged = assessment_of(found, found, [], ["h1"], 1.0)
+    assert (judged.grade, judged.bad_hosts) == ("bad", ("h1",))

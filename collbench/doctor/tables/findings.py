@@ -234,7 +234,7 @@ def assessment_of(
             name=f"{one.check}: {one.subject}",
             grade="bad" if one in failing else "good",
             text=f"{mark(one)}: {one.seen}",
-            host=_host_of(one.subject, hosts),
+            host=_host_of(one, hosts),
         )
         for one in findings
     ]
@@ -258,7 +258,11 @@ def assessment_of(
     )
 
 
-def _host_of(subject: str, hosts: Sequence[str]) -> str:
-    """The one host that a finding is about, "" if there are several or it cannot be told."""
-    named = hosts if len(hosts) == 1 else set(re.split(r"[\s,]+", subject)) & set(hosts)
+def _host_of(one: Finding, hosts: Sequence[str]) -> str:
+    """The one host that a finding is about, "" if there are several or it cannot be told. What a
+    process was given, or its variables, is its job's: no host is to be drained for it.
+    """
+    if one.check == "settings" or one.subject.startswith(("this process", "rank")):
+        return ""
+    named = hosts if len(hosts) == 1 else set(re.split(r"[\s,]+", one.subject)) & set(hosts)
     return next(iter(named)) if len(named) == 1 else ""
