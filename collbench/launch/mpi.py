@@ -106,15 +106,15 @@ class MpiGroup:
         return _shm_free()
 
     def await_fate(self, silent: Sequence[int]) -> None:
-        """Wait until one of the ranks that do not answer is known to be lost, or seems to run: that
-        a host is cut off is known when several heartbeats did not come.
+        """Wait until one of the ranks that do not answer is known to be lost, if one is of another
+        host: that it is cut off is known when several heartbeats did not come.
         """
         is_far = any(self.hosts[rank] != self.hosts[self.rank] for rank in silent)
         deadline = time.monotonic() + SILENT_S + BEAT_S
         while is_far and time.monotonic() < deadline:
             if any(self.watchdog.fate(rank) != RUNS for rank in silent):
                 break
-            time.sleep(_IDLE_S)
+            time.sleep(_LOOK_AT_DRIVER_S)
 
     def close(self, exit_code: int) -> None:
         """Rank 0: let the others leave with that exit code, and leave MPI with them."""

@@ -28,8 +28,7 @@ class Search:
 
     measure: the pairs of a round in a mode. clock: seconds since the budget began. modes: of the
     measurements, None: both of few ranks, or else together. rate_gbs: of a good pair, if known.
-    samples: of all that was measured; missed: the
-    measurements of pairs that came too late.
+    samples: of all that was measured; missed: measurements of pairs that came too late.
     """
 
     world: PairWorld

@@ -129,8 +129,7 @@ def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
     if factors := [_factor(one.effect) for one in analysis.sharing if one.is_open]:
         yield (
             f"Maybe slow: {_LOAD}, {factors[0]}; by the network, or by waits for cores on"
-            f" {some_of(analysis.waits, _PAIRS)}. Measure again where"
-            " each rank has a core."
+            f" {some_of(analysis.waits, _PAIRS)}. Measure again where each rank has a core."
         )
     if analysis.failed:
         yield f"Not judged: {pair_names(analysis.failed, world)}, without a rate."

@@ -213,7 +213,7 @@ KINDS: tuple[LineKind, ...] = (
           r"(?:(?P<library>[NR]CCL) version ?:? ?(?P<version>\d[\w.+-]*)|(?:cuda|hip)DriverVersion"
           r" (?P<driver>\d{1,9})|(?:HIP|ROCm|CUDA|ROCr?) version|RCCL |NCCL_)", "versions"),
     _kind("proxy_connection", "New", r"New proxy \w+ connection \d+ from local rank \d+, transport"
-          r" \d+\s*$", "one connection of those threads, in most lines of large jobs"),
+          r" \d+\s*$", "one connection of those threads"),
     _kind("proxy", "[ New Proxy UDS ProxyCall proxy Received Queuing resp ncclPollProxyResponse"
           " Connection proxyProgressAsync proxyUDSRecvReq recvConnect sendConnect",
           r"\[(?:Proxy|Service|\d)|New proxy|Proxy|UDS|proxy|Received and|Queuing|resp\.|ncclPoll|"

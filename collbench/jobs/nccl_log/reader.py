@@ -115,7 +115,7 @@ class LogReader:
         self.report.files.append(name)
         self._file, self._cut = name, None
         self._alike.clear()  # of another file
-        counters, size = self.report.counters, self.report.size
+        counters, size = self._counters, self.report.size
         before = counters.lines
         self._line, self._last = 0, ""
         try:
@@ -197,8 +197,8 @@ class LogReader:
         if elements < 0:
             return False
         self._cut = None
-        self.report.counters.nccl += 1
-        self.report.counters.understood += 1
+        self._counters.nccl += 1
+        self._counters.understood += 1
         number = self._number_of(op, elements, *how)
         if number is not None:
             calls.add(number, self._line, opcount, is_p2p=is_p2p)
@@ -269,7 +269,7 @@ class LogReader:
         for joint in ("", " "):
             whole = cut._replace(text=cut.text + joint + line)
             if self._understand(whole):
-                self.report.counters.joined += 1
+                self._counters.joined += 1
                 self._forget_unknown(cut)
                 return
 
@@ -277,13 +277,13 @@ class LogReader:
         if message.level in _WARNINGS and not self._is_good_diagnosis(message):
             text = f"NCCL DIAG {message.text}" if message.level == "DIAG" else message.text
             self._add_warning(text, message.where, message.source.host)
-            self.report.counters.understood += 1
+            self._counters.understood += 1
             return True
         found = match_of(message.text)
         if found is None:
             # at level TRACE there are formats of developers, which only they need
             is_skipped = not message.text.strip() or message.level == "TRACE"
-            self.report.counters.understood += is_skipped
+            self._counters.understood += is_skipped
             return is_skipped
         self._counters.understood += 1
         self._learn(message, *found)
@@ -299,7 +299,7 @@ class LogReader:
             handler(message, match, LogPlace(self._file, self._line))
 
     def _keep_unknown(self, message: LogMessage) -> None:
-        unknown = self.report.counters.unknown
+        unknown = self._counters.unknown
         key = without_numbers(message.text[:40])
         if key in unknown or len(unknown) < _MOST_EXAMPLES:
             _, seen = unknown.setdefault(key, (message.text[:200], Seen()))
@@ -309,7 +309,7 @@ class LogReader:
             self._others.keep_unread(message.text, place, message.source.host)
 
     def _forget_unknown(self, message: LogMessage) -> None:
-        unknown = self.report.counters.unknown
+        unknown = self._counters.unknown
         key = without_numbers(message.text[:40])
         if key in unknown:
             unknown[key][1].count -= 1
