@@ -183,3 +183,28 @@ def test_actions_wait_for_what_their_kernel_waits_for() -> None:
     launch = launch_graph(pushed, stages, traces, is_serial=False)
     assert launch.actions[0].wait == Wait("begun", 1, (0, 1), -1)
     assert late_rank(launch, critical_path(launch)) == (1, 1e-3)
+
+
+def test_data_that_may_be_on_the_wire_are_not_called_reduced() -> None:
+    """Rank 0 stored before rank 1 began to take, which is no proof that its data had come."""
+    case = Case(op="allreduce", backend="cuda", transport="p2p", ranks=2, size_bytes=64)
+    kernel: dict[str, Any] = {"algo": "oneshot", "proto": "ll", "channels": 1}
+    plan = resolve(replace(case, **kernel), Limits(ctas=132, has_peers=True)).plan
+    stages = [stage_actors(plan, rank) for rank in range(2)]
+
+    def cause(late_s: float) -> str:
+        """Of the last action, where rank 1 begins so much later."""
+        traces = []
+        for begun_s, took_s in ((0.0, late_s + 1.1e-6), (late_s, late_s + 1.3e-6)):
+            stored_s = begun_s + 0.2e-6
+            times = ((begun_s, stored_s), (stored_s, took_s))
+            events = [
+                TraceEvent(0, place, ready_s, worked_s, worked_s, ANY_FLAG)
+                for place, (ready_s, worked_s) in enumerate(times)
+            ]
+            traces.append(RankTrace(begun_s, begun_s, events, []))
+        return critical_path(launch_graph(plan, stages, traces, is_serial=False))[-1].cause
+
+    assert len(stages[0][0].actions) == 2
+    assert cause(0.1e-6) == "wire"
+    assert cause(5e-6) == "reduce"

@@ -61,6 +61,21 @@ class _Graph:
                 if (action := self.action(rank, event)) is not None:
                     self.sent |= {(one.edge, one.number): (rank, number) for one in action.post}
                     self.freed |= {(one.edge, one.number): (rank, number) for one in action.free}
+        self.flight_s = self._flight_s() if plan.proto != "simple" else 0.0
+
+    def _flight_s(self) -> float:
+        """The least time from the end of a sender until its data were taken."""
+        return min(
+            (
+                event.worked - self._worked(self.sent[one.edge, one.number])
+                for rank, trace in enumerate(self.traces)
+                for event in trace.events
+                if (action := self.action(rank, event)) is not None
+                for one in action.take
+                if (one.edge, one.number) in self.sent
+            ),
+            default=0.0,
+        )
 
     def action(self, rank: int, event: TraceEvent) -> Action | None:
         """What an event carried out; None at the end of a track."""
@@ -150,7 +165,7 @@ class _Graph:
         if max(since, last) < begun[0] <= limit:
             return Wait("begun", begun[1], (rank, begun[1]), -1), event.ready
         if not able or last <= since:
-            return None, event.ready
+            return self._on_the_wire(found, event), event.ready
         _, edge, wants_data, origin = max(able)
         link = self.links[edge]
         peer = link[0] if link[1] == rank else link[1]
@@ -160,6 +175,17 @@ class _Graph:
         is_in_lines = wants_data and self.plan.proto != "simple"
         number = self.first[origin[0]] + origin[1]
         return Wait(what, peer, link, number, is_in_lines=is_in_lines), ready
+
+    def _on_the_wire(
+        self, found: Sequence[tuple[float, int, bool, tuple[int, int]]], event: TraceEvent
+    ) -> Wait | None:
+        """Data with flags that were sent before the event could begin, and need not have come then:
+        none of the launch came as fast.
+        """
+        sent_s, edge = max(((at, edge) for at, edge, wants, _ in found if wants), default=(-1.0, 0))
+        if sent_s + self.flight_s <= event.ready:
+            return None
+        return Wait("data", self.links[edge][0], self.links[edge], -1, is_in_lines=True)
 
     def _track_before(self, rank: int, number: int, event: TraceEvent) -> float:
         """When the track of an event had worked before it."""
