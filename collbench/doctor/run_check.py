@@ -200,7 +200,7 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     say("\n".join(wrapped(total, width(out))), file=out)
     if check.noise:
         remark(
-            f"{len(check.noise)} of {check.compared} numbers are noise. Check again on a quiet"
+            f"Noise: {len(check.noise)} of {check.compared} numbers. Check again on a quiet"
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])
@@ -490,5 +490,5 @@ def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
     if not saved.is_reference:
         remark(f"Saved as a check of {saved.host} that failed, and so no reference.")
         return
-    more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
+    more = f"; {len(check.noise)} more, noise, are not" if check.noise else ""
     remark(f"Saved as a reference of {saved.host}: {counted(len(values), 'number')}{more}.")

@@ -43,15 +43,18 @@ def run_log(options: Options) -> int:
     report = read.reader.finish()
     findings = log_findings(report)
     groups = [*watchdog_groups(report), *report.ras.groups(), *read.recorders.groups()]
+    called = hang_findings(own := groups_of(report))
     if options.get("is_hang"):
-        groups = [*groups_of(report), *groups]
+        groups, called = [*own, *groups], []
         _refuse_nothing_to_compare(groups, has_findings=bool(findings) or report.ras.is_any)
     elif not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
         raise UsageError(
             "no two ranks of a group are in these files, so that nothing can be compared",
             "give the dumps of all ranks",
         )
-    findings = ranked([*hang_findings(groups), *findings])
+    # where ranks are is of that moment, unless the job hangs; what differs is wrong in any job
+    wrong = [one for one in called if one.check == "mismatched-collective"]
+    findings = ranked([*wrong, *hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     last = last_line(findings)
     if options.get("json"):
@@ -69,6 +72,8 @@ def run_log(options: Options) -> int:
     if unread := unread_lines(report, columns):
         say("\n" + "\n".join(unread), file=out)
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
+    if any(one.check == "rank-behind" for one in called):
+        remark("Ranks have not come equally far. If the job hangs, --hang names who did not come.")
     return int(_fails(findings, options.get("fail_on", "cost")))
 
 

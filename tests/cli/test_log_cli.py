@@ -89,6 +89,11 @@ def test_documents(tmp_path: Path, capsys: Capture) -> None:
 def test_a_hang(tmp_path: Path, capsys: Capture) -> None:
     assert run(["log", "--hang", str(DATA / "hang.txt")]) == 1
     assert "rank-behind: rank 2" in capsys.readouterr().out
+    # without it too it says what is wrong in any job, and that there is more to ask
+    assert run(["log", str(DATA / "hang.txt")]) == 1
+    said = capsys.readouterr()
+    assert "mismatched-collective" in said.out and "rank-behind" not in said.out
+    assert "If the job hangs, --hang names who did not come" in said.err
     dumps = [str(DATA / f"recorder_rank_{rank}.json") for rank in (0, 1)]
     assert run(["log", *dumps]) == 1
     assert "rank-behind: rank 1" in capsys.readouterr().out
