@@ -45,7 +45,7 @@ XID = re.compile(
 
 _CUDA = re.compile(
     r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
-    r"|CUresult|\bcuda[A-Z]\w+ returned)"
+    r"|CUresult|\bcu(?:da)?[A-Z]\w+ (?:returned|failed)(?: with(?: error)?)?)"
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
     r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
@@ -54,7 +54,8 @@ _OF_HIP = re.compile(r"\bHIP\b|\bhip[A-Z]\w+")
 NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
-    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
+    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?|conflicting|mismatch(?:ed)?|"
+    r"insufficient)\b",
     re.IGNORECASE,
 )
 _ERROR_TEXTS = literals(NAMES_ERROR.pattern)
