@@ -371,18 +371,22 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
     goes_out = any(v.startswith("NET") for one in report.communicators for *_, v in one.links)
     is_several = _has_several_hosts(report) or (goes_out and not report.is_of_one_host)
-    for name, seen in names.items():
-        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host):
-            yield log_finding(
-                "interface",
-                name,
-                f"interface {name}, {places(seen)}",
-                "This interface belongs to containers or virtual machines of one host, or to the"
-                " host alone: other hosts cannot be reached by it, or only slowly.",
-                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
-                " the hosts share",
-                "fault" if is_several else "remark",
-            )
+    wrong = {
+        name: seen
+        for name, seen in names.items()
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host)
+    }
+    if wrong:
+        yield log_finding(
+            "interface",
+            some_of(wrong, 4),
+            f"interface {some_of(wrong, 4)}, {places(next(iter(wrong.values())))}",
+            "This interface belongs to containers or virtual machines of one host, or to the"
+            " host alone: other hosts cannot be reached by it, or only slowly.",
+            "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
+            " the hosts share",
+            "fault" if is_several else "risk" if report.warnings else "remark",
+        )
 
 
 def _rings(report: LogReport) -> Iterator[Finding]:

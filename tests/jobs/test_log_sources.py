@@ -187,6 +187,17 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "port-taken", "fault"),
         ("Accept failed: Too many open files", "file-limit", "fault"),
         ("Unable to create QP.", "verbs-queue", "fault"),
+        ("Conflicting mtu values, remote MTU is 1024, local 4096", "perftest-mtu", "risk"),
+        ("ibwarn: [9] _do_madrpc: recv failed: Connection timed out", "subnet-manager", "risk"),
+        ("Stalled ranks: 0: [grad.allreduce]", "horovod-stalled", "risk"),
+        ("srun: fatal: Could not establish a configuration source", "slurm-nowhere", "fault"),
+        ("a.c:9 Assertion `--worker->inprogress == 0' failed", "ucx-threads", "fault"),
+        ("MPII_Finalize(441)...............: ", "mpi-end", "risk"),
+        ("flush_send(9)....: OFI call tsenddata failed (default nic=br1: No such file or"
+         " directory)", "fabric-nic", "fault"),
+        ("run.sh: 18: source: not found", "shell", "fault"),
+        ("mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:803:(pid 1): CREATE_MKEY(0x200) op_mod(0x0)"
+         " failed, status limits exceeded(0x8)", "nic-command", "risk"),
         # by family, of programs beside NCCL
         ("MPIDI_OFI_handle_cq_error(9): OFI poll failed (x.c:1:f:Input/output error)",
          "fabric-provider", "fault"),
@@ -410,6 +421,20 @@ def test_an_interface_of_one_host_is_a_fault_where_ranks_go_by_the_network() -> 
     assert severities(text)["interface"] == "remark"
     text += HEAD + "NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/0"
     assert severities(text)["interface"] == "fault"
+
+
+def test_a_list_of_interfaces_may_have_a_line_for_each() -> None:
+    names = [f"[{number}]br-{number}:172.19.0.{number}<0>\n" for number in range(7)]
+    text = HEAD + "NCCL INFO NET/Socket : Using\n" + "".join(names) + "frob [1]br-9:1\n"
+    reader = LogReader()
+    reader.feed("a.log", text.splitlines())
+    assert [*reader.finish().nics] == [("Socket", " ".join(f"[{n}]br-{n}" for n in range(7)))]
+    assert [one.subject for one in findings_of(text)] == ["br-0, br-1, br-2, br-3 and 3 more"]
+
+
+def test_a_port_without_its_adapter_is_read() -> None:
+    text = "Port 1:\n    State: Down\n    Physical state: Polling\n"
+    assert severities(text)["port-down"] == "risk"
 
 
 def test_an_error_without_a_reason_says_so() -> None:

@@ -38,6 +38,10 @@ def _nics_socket(
     report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
 ) -> None:
     names = " ".join(word.partition(":")[0] for word in match["nics"].split())
+    shorter = ("Socket", names.rpartition(" ")[0])  # a list of several lines, so far
+    seen = report.nics.get(shorter)
+    if seen is not None and seen.count == 1 and seen.places[0].line == place.line - 1:
+        del report.nics[shorter]
     report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
 
 

@@ -135,7 +135,7 @@ KINDS: tuple[LineKind, ...] = (
     _kind("ofi_provider", "NET", r"NET/OFI Selected [Pp]rovider is (?P<name>\S+)"
           r"(?:.*?\(found (?P<nics>\d{1,9}) nics\))?", "the provider of libfabric"),
     _kind("ofi", "NET", r"NET/OFI ", "details of the plug-in for libfabric"),
-    _kind("net_more", "NET", r"NET/(?!Plugin)\w+ ?:",
+    _kind("net_more", "NET", r"NET/(?!Plugin|Socket ?: Using\s*$)\w+ ?:",
           "details of a network"),
     # plug-ins
     _kind("plugin_missing", "NET TUNER PROFILER ENV GIN RMA", r"(?P<kind>[A-Z]+)/Plugin ?: ?(?:"

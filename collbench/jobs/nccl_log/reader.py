@@ -47,6 +47,7 @@ _ASSIGNED = re.compile(
     r"(?:\++ |export |declare -x |- )*(NCCL_[A-Z0-9_]{2,60})=[\"']?([^\s\"']{0,200})[\"']?\s*\Z"
 )
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
+_LISTED = re.compile(r"\[\d{1,3}\]\S+:")  # one of NCCL's list of NICs
 _PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
@@ -266,11 +267,16 @@ class LogReader:
         cut, self._cut = self._cut, None
         if cut is None or not line or cut.level == "WARN":
             return
-        for joint in ("", " "):
+        is_listed, is_known = _LISTED.match(line) is not None, match_of(cut.text) is not None
+        if is_known and not is_listed:
+            return
+        for joint in (" ",) if is_listed else ("", " "):
             whole = cut._replace(text=cut.text + joint + line)
             if self._understand(whole):
-                self._counters.joined += 1
+                self._counters.joined += not is_known
+                self._counters.understood -= is_known
                 self._forget_unknown(cut)
+                self._cut = whole if is_listed else None  # more of the list may come
                 return
 
     def _understand(self, message: LogMessage) -> bool:

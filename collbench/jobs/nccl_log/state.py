@@ -14,6 +14,7 @@ from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen
 
 _MOST_LINES = 400  # of a GPU or a port behind its first line
+_MOST_LINES_OF_PORT = 12
 _MOST_PORTS = 1000
 _DEVICE = re.compile(
     r"\s*(?:CA '(?P<ibstat>\w{1,40})'|Infiniband device '(?P<ibstatus>\w{1,40})' port (?P<port>\d+)"
@@ -42,7 +43,7 @@ _FACT = re.compile(
 STATE_WORDS = (
     "CA '", "nfiniband device", "hca_id", "nvidia-nccl", "nvidia_nccl", "PyTorch version",
     "driver version", "CUDA used", "CUDA runtime version", "GPU 0",
-    "physical_state", "==> ",
+    "physical_state", "==> ", "Port 1:", "port:",
 )  # fmt: skip
 
 
@@ -90,7 +91,8 @@ class StateReader:
             self._take_port(
                 port, "state", link["state"] or {"Up": "ACTIVE"}.get(link["is"], "DOWN")
             )
-        elif self._device and (found := _PORT.match(line)):
+        elif found := _PORT.match(line):  # an excerpt may not have the device
+            self._left = max(self._left, _MOST_LINES_OF_PORT)
             self._port = self._begin(found[1], place)
         elif self._port is not None and not self._gpu and (value := _VALUE.match(line)):
             self._take_port(self._port, value["key"].lower(), value["value"].strip())
@@ -110,7 +112,7 @@ class StateReader:
         return True
 
     def _begin(self, number: str, place: LogPlace, device: str = "") -> Port:
-        name = f"{device or self._device} port {number}"
+        name = f"{device or self._device} port {number}".lstrip()
         if len(self._ports) < _MOST_PORTS:
             return self._ports.setdefault(name, Port(name, place))
         return Port(name, place)

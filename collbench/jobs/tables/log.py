@@ -280,7 +280,8 @@ def _networks(report: LogReport) -> list[str]:
     missing = [name for what, name in report.plugins if what == "not found"]
     if used or missing:
         parts = [f"plug-ins used: {some_of(used, 4)}"] if used else []
-        parts += [f"no plug-in for {some_of(missing, 6)} (normal)"] if missing else []
+        where = "normal, unless the network needs one, as EFA"
+        parts += [f"no plug-in for {some_of(missing, 6)} ({where})"] if missing else []
         lines.append("; ".join(parts))
     return lines
 
