@@ -268,6 +268,23 @@ def test_a_damaged_digit_accuses_nobody_without_a_word(before: str, after: str, 
     assert all("One line of one rank makes the difference" in one.why for one in found)
 
 
+def test_one_digit_moves_no_counter_that_stands_still() -> None:
+    text = "\n".join(excerpt(*((rank, 0, 8) for _ in range(3) for rank in (0, 1))))
+    lines = (text + "\n" + excerpt((0, 7, 8))[0]).splitlines()
+    reader = LogReader()
+    reader.feed("job.log", lines)
+    assert [one.check for one in hang_findings(groups_of(reader.report))] == ["hang-unaligned"]
+
+
+def test_a_wrong_address_of_the_last_call_is_said() -> None:
+    lines = excerpt(*((rank, number, 8) for number in range(3) for rank in (0, 1, 2)))
+    lines[-1] = lines[-1].replace("comm 0x12", "comm 0x92")
+    reader = LogReader()
+    reader.feed("job.log", [line.replace("nranks=2", "nranks=3") for line in lines])
+    (late,) = (one for one in hang_findings(groups_of(reader.report)) if "behind" in one.check)
+    assert "One line of one rank makes the difference" in late.why
+
+
 def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
     joins = [(0, "a", 0), (2, "b", 0), (3, "b", 1), (1, "a", 1)]
     lines = [

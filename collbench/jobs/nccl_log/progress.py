@@ -39,7 +39,7 @@ class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
     of its group; is_cut: it may have come behind the end of the text; is_waiting: it says that it
-    waits in the last one it called; is_by_one: one line more of one other rank makes it late.
+    waits in the last one it called; is_by_one: one line of one rank makes it late.
     """
 
     group: str
@@ -177,7 +177,9 @@ def _align(lanes: Sequence[Lane]) -> bool | None:
     Returns whether they fit; None if the counter does not move.
     """
     counted = [lane for lane in lanes if lane.opcounts]
-    if not any(lane.opcounts[0] or lane.opcounts[-1] for lane in counted):
+    zeros = [lane.opcounts.count(0) for lane in counted]
+    moves = sum(len(lane.opcounts) for lane in counted) - sum(zeros)
+    if not moves or (moves == 1 and max(zeros) > 1):  # one damaged digit moves no counter
         return None
     for lane in counted:
         if any(a > b for a, b in zip(lane.opcounts, lane.opcounts[1:], strict=False)):
@@ -294,6 +296,12 @@ def _first_difference(lanes: Sequence[Lane]) -> int | None:
 
 def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     """Ranks that others wait for, those first that wait for nobody."""
+    # one line of a rank alone in a communicator: its address may be damaged
+    strays = {
+        group.lanes[0].who
+        for group in groups
+        if group.nranks > len(group.lanes) == len(group.lanes[0].lines) == 1
+    }
     groups = [group for group in groups if group.is_aligned]
     waiting = {
         lane.who
@@ -324,7 +332,9 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     is_waiting=lane.is_waiting,
                     is_running=group.is_running,
                     is_cut=group.is_cut and lane.end + 1 == most,
-                    is_by_one=ahead == 1 and lane.end + 1 == most and bool(lane.lines),
+                    is_by_one=(ahead == 1 or lane.who in strays)
+                    and lane.end + 1 == most
+                    and bool(lane.lines),
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))
