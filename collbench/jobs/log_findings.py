@@ -385,7 +385,11 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
             " host alone: other hosts cannot be reached by it, or only slowly.",
             "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
             " the hosts share",
-            "fault" if is_several else "risk" if report.warnings else "remark",
+            "fault"
+            if is_several
+            else "risk"
+            if report.warnings and {*wrong} != {"lo"}
+            else "remark",
         )
 
 

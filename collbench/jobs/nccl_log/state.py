@@ -43,7 +43,7 @@ _FACT = re.compile(
 STATE_WORDS = (
     "CA '", "nfiniband device", "hca_id", "nvidia-nccl", "nvidia_nccl", "PyTorch version",
     "driver version", "CUDA used", "CUDA runtime version", "GPU 0",
-    "physical_state", "==> ", "Port 1:", "port:",
+    "physical_state", "==> ", "Port 1:",
 )  # fmt: skip
 
 
@@ -91,7 +91,8 @@ class StateReader:
             self._take_port(
                 port, "state", link["state"] or {"Up": "ACTIVE"}.get(link["is"], "DOWN")
             )
-        elif found := _PORT.match(line):  # an excerpt may not have the device
+        elif (found := _PORT.match(line)) and (self._device or line.rstrip().endswith(":")):
+            # an excerpt may not have the device
             self._left = max(self._left, _MOST_LINES_OF_PORT)
             self._port = self._begin(found[1], place)
         elif self._port is not None and not self._gpu and (value := _VALUE.match(line)):
