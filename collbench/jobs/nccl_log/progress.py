@@ -300,7 +300,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     strays = {
         group.lanes[0].who
         for group in groups
-        if group.nranks > len(group.lanes) == len(group.lanes[0].lines) == 1
+        if group.nranks > len(group.lanes) == 1 and len(group.lanes[0].lines) == 1
     }
     groups = [group for group in groups if group.is_aligned]
     waiting = {
