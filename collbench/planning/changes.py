@@ -35,11 +35,13 @@ def changed(machine: Cluster, texts: Sequence[str]) -> Cluster:
     for text in texts:
         key, equals, value = text.partition("=")
         key = key.strip().lower()
-        if not equals or key not in KEYS:
+        if key not in KEYS:
             raise UsageError(
                 f"--set {text}: there is nothing called '{key}' to change",
                 did_you_mean(key, KEYS) or f"one of {', '.join(KEYS)}, as in nvlink=half",
             )
+        if not equals:
+            raise UsageError(f"--set {text} has no value", f"for example {key}=half")
         if key in seen:
             raise UsageError(f"--set {key} is given twice", "give it once")
         seen.add(key)

@@ -241,5 +241,6 @@ def sensitivity_lines(
             shown.append(
                 [str(number), format_size(size), best.algo, "  ".join(slopes[:_MOST_SHOWN])]
             )
-    yield "percent of the time for one percent more of a constant, the largest first"
+    title = "percent of the time for one percent more of a constant, the largest first"
+    yield from wrapped(title, columns)
     yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1}, columns)

@@ -104,8 +104,13 @@ def _priced(
 
 def _show_own(options: Options, own: _Own, sizes: Sequence[int], *, has_nccl: bool) -> None:
     out, other = sys.stdout, own.prediction.cluster
-    if max(own.hosts) > other.hosts and (links := unknown_links(other.domain)):
-        remark(f"No known rate, so taken to be no limit: {', '.join(links)} on the way to a NIC.")
+    if max(own.hosts) > other.hosts:
+        remark(
+            "Our own engine reaches other hosts through CPUs alone; it is priced as if GPUs sent"
+            " by NICs."
+        )
+        if links := unknown_links(other.domain):
+            remark(f"No known rate, so taken as no limit: {', '.join(links)} on the way to a NIC.")
     if has_nccl:
         _show(["", "Our own engine"])
     _show(

@@ -243,7 +243,8 @@ def test_a_time_depends_on_all_constants_together_as_on_one() -> None:
 def test_changes_that_are_none_are_refused() -> None:
     for text, word in (
         ("nvlnk=half", "nvlink"),
-        ("nvlink", "nothing called"),
+        ("nvlik=", "nothing called"),
+        ("nvlink", "has no value"),
         ("nvlink=fast", "no value"),
         ("latency.net=5", "no value"),
         ("nic=0", "no value"),
