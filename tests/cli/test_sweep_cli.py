@@ -152,6 +152,13 @@ def test_a_prediction_is_no_result_beside_what_was_measured(invoke: Invoke, tmp_
     ]
 
 
+def test_the_last_lines_name_what_the_table_names(invoke: Invoke) -> None:
+    _, out, _ = invoke("sweep", "--backend", "model", "--algo", "all", "--sizes", "1K,1M")
+    assert "1M  twoshot simple (1 of 2)" in out  # and as fast as ring
+    assert "GB/s, twoshot at 1M." in out
+    assert "repeats" not in out  # of a prediction there are none
+
+
 def test_columns_are_as_wide_as_their_values(invoke: Invoke) -> None:
     given = ("--algo", "ring", "--sizes", "1K,1000003", "--dtype", "int8,float8_e4m3fn")
     _, out, _ = invoke("sweep", "--backend", "model", *given)

@@ -227,7 +227,9 @@ def tail_lines(
     of = " of our own" * any(is_peer(row.backend) for row in right)
     if len(calm) < len(ours):
         of = f"{of or ' of'} rows that are not noisy"
-    lines += _extremes(calm, of)
+    summary = summarise(list(map(as_written, calm)))
+    best = [one.row for sizes in summary.best.values() for one in sizes.values()]
+    lines += _extremes(best, of)
     lines += _speedup(records)
     if jitter := jitter_text(right):
         lines.append(f"Jitter: {jitter}.")

@@ -37,6 +37,7 @@ from collbench.core.rows import (
     devices_of,
     gpu_pairs,
     is_noise,
+    is_price,
     label,
     own_form,
     pair_of,
@@ -284,11 +285,14 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     has_auto = any(best.excess is not None and best.runner_up is not None for best in every)
     has_tie = any(best.certainty == "tie" for best in every)
     lines = [BOUNDS] * any(is_noise(best.row) for best in every)
-    lines += ["(1 of 3): three are tied, by the repeats; the simplest is named."] * has_tie
+    is_predicted = all(is_price(best.row) for best in every)
+    by = "" if is_predicted else ", by the repeats"
+    lines += [f"(1 of 3): three are tied{by}; the simplest is named."] * has_tie
     if any(not best.is_certain and len(best.rows) > 1 for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if is_compared:
-        lines.append("next: how much longer the runner-up takes (~: the repeats do not tell).")
+        why = "too near to tell" if is_predicted else "the repeats do not tell"
+        lines.append(f"next: how much longer the runner-up takes (~: {why}).")
     lines += ["auto: how much longer the tool's own choice takes."] * has_auto
     if any(best.of_max is not None for best in every):
         has_floor = any(best.row.floor_us is not None for best in every)
