@@ -62,9 +62,9 @@ class BusyRemark:
 
     def names(self, own: Collection[int]) -> str:
         """The busiest, with their ids and what they had of the cores."""
-        busiest = self._census.busiest(own)
+        busiest = [one for one in self._census.busiest(own) if round(one.cores, 1) > 0]
         texts = [f"{one.pid} {one.command} ({one.cores:.1f})" for one in busiest]
-        return ", ".join(texts) or "which ones, the system hides"
+        return ", ".join(texts) or "which ones is not known, they have ended or are hidden"
 
 
 def _cores(cores: float) -> str:

@@ -48,3 +48,11 @@ def test_a_sweep_says_once_that_others_were_busy(
     for line in said:
         assert "4711 spin 0 (0.3), 4712 spin 1 (0.3), 4713 spin 2 (0.3)" in line
         assert _busy._WHAT_TO_DO in line
+
+
+def test_who_had_next_to_nothing_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = BusyProcess(pid=1, command="idle", cores=0.03)
+    monkeypatch.setattr(Census, "busiest", lambda self, own: [OTHERS[0], idle])
+    assert _busy.BusyRemark().names(()) == "4711 spin 0 (0.3)"
+    monkeypatch.setattr(Census, "busiest", lambda self, own: [idle])
+    assert "not known" in _busy.BusyRemark().names(())
