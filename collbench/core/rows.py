@@ -106,13 +106,17 @@ def row_time_text(row: Record) -> str:
     return "<" * is_noise(row) + format_time_us(shown_us(row))
 
 
-def row_rate_text(row: Record) -> str:
+def shown_busbw(row: Record) -> float | None:
     """The bus bandwidth, in GB/s; of noise by the fastest repeat, than which it is more."""
-    if row.busbw_gbs is None:
-        return "-"
-    if is_noise(row):
-        return f">{format_rate(row.busbw_gbs * median_of(row) / shown_us(row))}"
-    return format_rate(row.busbw_gbs)
+    if row.busbw_gbs is None or not is_noise(row):
+        return row.busbw_gbs
+    return row.busbw_gbs * median_of(row) / shown_us(row)
+
+
+def row_rate_text(row: Record) -> str:
+    """The same as text."""
+    rate_gbs = shown_busbw(row)
+    return "-" if rate_gbs is None else ">" * is_noise(row) + format_rate(rate_gbs)
 
 
 def of_max(row: Record) -> float | None:

@@ -16,7 +16,14 @@ from collbench.core.files import WholeVerdict, result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
 from collbench.core.record import Record
-from collbench.core.rows import is_noise, of_max, row_rate_text, row_time_text
+from collbench.core.rows import (
+    is_noise,
+    of_max,
+    row_rate_text,
+    row_time_text,
+    shown_busbw,
+    shown_us,
+)
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
 from collbench.core.units import format_size
@@ -131,9 +138,11 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
 
 
 def _fields(row: Record) -> dict[str, object]:
-    """A row as numbers, for programs."""
+    """A row as numbers, for programs: those of the screen, of noise its bounds."""
     names = ("op", "algo", "proto", "ranks", "size_bytes", "time_us", "busbw_gbs")
     known = {name: getattr(row, name) for name in names}
+    if is_noise(row):
+        known["time_us"], known["busbw_gbs"] = shown_us(row), shown_busbw(row)
     return {**known, "of_max": of_max(row), "is_noise": is_noise(row)}
 
 

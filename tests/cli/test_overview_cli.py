@@ -8,7 +8,7 @@ import pytest
 
 from collbench.cli import run
 from collbench.doctor.check_verdict import CheckLine
-from collbench.doctor.run_overview import Overview, numbers
+from collbench.doctor.run_overview import Overview, _fields, numbers
 from tests.support.commands import MODEL, Invoke
 from tests.support.frames import records, row
 from tests.support.json_shape import SCHEMA, check_shape
@@ -81,6 +81,13 @@ def test_it_says_how_near_the_bounds_are() -> None:
     assert numbers(rows)[2] == ("of max", "40% of the floor at 1K; 80% of the ceiling at 4M")
     unknown = records(quick, row((90.0,), size_bytes=1 << 22))
     assert numbers(unknown)[2][1].endswith("not known at 4M")
+
+
+def test_the_json_has_the_bounds_of_noise_that_the_screen_has() -> None:
+    (noise,) = records(row((60.0, 100.0, 190.0), size_bytes=1024, notes="noisy"))
+    found = _fields(noise)
+    assert (found["is_noise"], found["time_us"]) == (True, 60.0)
+    assert found["busbw_gbs"] == pytest.approx((noise.busbw_gbs or 0) * 100 / 60)
 
 
 @pytest.mark.parametrize(
