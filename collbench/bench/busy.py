@@ -22,8 +22,10 @@ class BusyRemark:
         self._first = look(own_processes())
 
     def at_start(self, run: Measurement) -> None:
-        """Say it if others are busy when the sessions of a run have been opened."""
-        if cores := run.foreign_at_start:
+        """Say it if others are busy when the sessions of a run have been opened, and something is
+        to be measured.
+        """
+        if (cores := run.foreign_at_start) and not all(point.waived for point in run.points):
             self._say(f"Other processes want {_cores(cores)} of this machine", run.own)
 
     def of_rows(self, records: Sequence[Record], own: Collection[int]) -> None:

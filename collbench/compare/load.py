@@ -72,7 +72,8 @@ def load(file: Path) -> ResultFile:
         from collbench.compare.runs import saved_run
 
         run = saved_run(str(file))
-        remark(f"{file} is the run of {run.facts.started[:16]} UTC, @{run.name}: {run.facts.title}")
+        name = f", @{run.name}" * (str(file) != f"@{run.name}")
+        remark(f"{file} is the run of {run.facts.started[:16]} UTC{name}: {run.facts.title}")
         return replace(_load(run.rows), name=str(file))
     return _load(file)
 

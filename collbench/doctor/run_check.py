@@ -200,7 +200,7 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     say("\n".join(wrapped(total, width(out))), file=out)
     if check.noise:
         remark(
-            f"Noise: {len(check.noise)} of {check.compared} numbers. Check again on a quiet"
+            f"Noise: {len(check.noise)} of {check.compared} numbers (~). Check again on a quiet"
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])

@@ -56,3 +56,11 @@ def test_who_had_next_to_nothing_is_not_named(monkeypatch: pytest.MonkeyPatch) -
     assert _busy.BusyRemark().names(()) == "4711 spin 0 (0.3)"
     monkeypatch.setattr(Census, "busiest", lambda self, own: [idle])
     assert "not known" in _busy.BusyRemark().names(())
+
+
+def test_nobody_is_blamed_where_nothing_is_measured(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(monkeypatch, 12, 12)
+    _, _, err = invoke("sweep", "--backend", "cpu", "--sizes", "1")  # less than an element
+    assert "every point was waived" in err and "Other processes" not in err
