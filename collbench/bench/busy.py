@@ -28,12 +28,15 @@ class BusyRemark:
         if (cores := run.foreign_at_start) and not all(point.waived for point in run.points):
             self._say(f"Other processes want {_cores(cores)} of this machine", run.own)
 
-    def of_rows(self, records: Sequence[Record], own: Collection[int]) -> None:
+    def of_rows(self, records: Sequence[Record], own: Collection[int] = ()) -> None:
         """Say it if rows do."""
         taken = [cores for row in records if (cores := foreign_cores(row.notes))]
         if taken:
             rows = f"{len(taken)} of {counted(len(records), 'row')} (busy:N)"
-            self._say(f"Other processes disturbed {rows}, by up to {_cores(max(taken))}", own)
+            self._say(
+                f"Other processes disturbed {rows}, by up to {_cores(max(taken))}",
+                own or own_processes(),
+            )
 
     def of_all(self, ranks: int) -> bool:
         """Say it if others left fewer cores than ranks of this host, from then until now; returns

@@ -19,7 +19,7 @@ from collbench.compare.tables.changes import (
 )
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import result_json
-from collbench.core.text import texts_of
+from collbench.core.text import counted, texts_of
 from collbench.core.units import format_size
 from collbench.core.verdict import VERDICTS
 
@@ -99,11 +99,16 @@ def assessment_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) 
     hosts = set(texts_of(changes.rows["host"])) if len(changes.rows) else set()
     grades = {line.grade for line in lines}
     seen: Grade = "bad" if "bad" in grades else "good" if "good" in grades else "unknown"
+    worse = sum(line.grade == "bad" for line in lines)
+    if gate is None:
+        why = {"bad": f"{counted(worse, 'line')} worse", "unknown": "nothing is sure"}.get(seen, "")
+    else:
+        why = "; ".join(gate.reasons) * (gate.verdict != "PASS")
     return Assessment(
         command="compare",
         subject=f"{titles[0]} against {titles[1]}",
         grade=seen if gate is None else _GRADES[gate.verdict],
-        why="" if gate is None or gate.verdict == "PASS" else "; ".join(gate.reasons),
+        why=why,
         lines=lines,
         host=hosts.pop() if len(hosts) == 1 else "",
         ended_s=time.time(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from collbench.bench.busy import BusyRemark
 from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import (
     MODEL,
@@ -214,6 +215,7 @@ class _Run:
         rows: dict[Case, Record] = {}
         wanted = [case for forms in asked.values() for case in forms.values()]
         remark_on_cores(wanted, self.bench.group)
+        busy = BusyRemark()
         try:
             rows |= self._measured(wanted, _MEASURING * budget_s, self.bench, rows)
         finally:
@@ -223,6 +225,7 @@ class _Run:
                 for operation, forms in asked.items()
                 if (found := {form: rows[case] for form, case in forms.items() if case in rows})
             }
+        busy.of_rows(list(rows.values()))
         self._refuse_nothing(list(rows.values()))
         taken_s = time.monotonic() - (self.end_s - budget_s)
         self.repeat_s = taken_s / max(1, sum(row.repeats or 0 for row in rows.values()))

@@ -64,3 +64,11 @@ def test_nobody_is_blamed_where_nothing_is_measured(
     queue(monkeypatch, 12, 12)
     _, _, err = invoke("sweep", "--backend", "cpu", "--sizes", "1")  # less than an element
     assert "every point was waived" in err and "Other processes" not in err
+
+
+def test_a_replay_says_that_others_were_busy(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(monkeypatch, 12, 12)
+    _, _, err = invoke("replay", "--mix", "ddp:1M/2", "--backend", "cpu", "--tune", "0")
+    assert err.count("Other processes disturbed") == 1

@@ -211,6 +211,13 @@ def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: 
         assert bool(cases["failure"]) == (code == 1)
 
 
+def test_no_failure_of_junit_is_without_a_reason(invoke: Invoke) -> None:
+    for gate in ((), ("--fail-below", "5%")):
+        _, out, _ = invoke("slow", "base", "--junit", "-", *gate)
+        failures = ElementTree.fromstring(out).findall("testcase/failure")
+        assert failures and all(one.get("message") for one in failures)
+
+
 def test_a_document_on_stdout_stands_alone(invoke: Invoke) -> None:
     code, out, err = invoke("new", "base", "--json", "-")
     assert (code, result_of(out)["gate"]) == (0, None)
