@@ -117,6 +117,7 @@ def test_no_host_is_bad_for_what_a_process_was_given() -> None:
         _finding("cross-memory-attach", subject="this process", severity="fault"),
         _finding("settings", subject="NCCL_P2P_DISABLE", severity="fault"),
         _finding("memlock", subject="rank 0, rank 1", severity="fault"),
+        _finding("oversubscription", subject="this host", severity="fault"),
     ]
     assert assessment_of(found, found, [], ["h1"], 1.0).bad_hosts == ()
     found.append(_finding("pcie-link", subject="GPU 1", severity="fault"))

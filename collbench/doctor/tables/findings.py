@@ -260,9 +260,11 @@ def assessment_of(
 
 def _host_of(one: Finding, hosts: Sequence[str]) -> str:
     """The one host that a finding is about, "" if there are several or it cannot be told. What a
-    process was given, or its variables, is its job's: no host is to be drained for it.
+    process was given, its variables, or how many there are is its job's: no host is to be drained
+    for it.
     """
-    if one.check == "settings" or one.subject.startswith(("this process", "rank")):
+    is_of_job = one.check in ("settings", "oversubscription")
+    if is_of_job or one.subject.startswith(("this process", "rank ", "ranks ")):
         return ""
     named = hosts if len(hosts) == 1 else set(re.split(r"[\s,]+", one.subject)) & set(hosts)
     return next(iter(named)) if len(named) == 1 else ""
