@@ -8,6 +8,7 @@ import mmap
 import os
 import platform
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -22,6 +23,14 @@ _PROCESSES = resource.RLIMIT_NPROC
 _DEFAULT_CACHE_BYTES = 32 << 20
 _ROOT = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 62  # of bytes; version 1 writes a number of this order where it has none
+
+
+def host_name() -> str:
+    """What this host is called: as Slurm calls it where that differs in the domain alone, since an
+    mpirun may have passed the variable on from another host.
+    """
+    name, node = socket.gethostname(), os.environ.get("SLURMD_NODENAME", "")
+    return node if node.partition(".")[0] == name.partition(".")[0] else name
 
 
 def usable_cores() -> int:

@@ -7,7 +7,6 @@ import mmap
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from multiprocessing.process import BaseProcess
 
 from collbench.core.errors import UnavailableError
 from collbench.core.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.core.host import memory_left_bytes, shortage
+from collbench.core.host import host_name, memory_left_bytes, shortage
 from collbench.core.launcher import INTERRUPTIONS
 from collbench.core.units import format_size
 from collbench.launch.driver import Driver
@@ -35,7 +34,7 @@ class LocalGroup:
 
     def __init__(self, timeout_s: float = LOST_S) -> None:
         self._timeout_s = timeout_s
-        self.hosts: Sequence[str] = (socket.gethostname(),)
+        self.hosts: Sequence[str] = (host_name(),)
 
     def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
         """N forked ranks around one anonymous shared mapping, which ends with the last of them."""

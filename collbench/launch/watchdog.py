@@ -7,7 +7,6 @@ process (see guardian.py).
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from collbench.core.errors import HangError
+from collbench.core.host import host_name
 from collbench.core.launcher import Launcher, memory_id
 from collbench.core.mpi_types import Comm
 from collbench.core.text import printable
@@ -90,7 +90,7 @@ class Watchdog:
     def join(self, comm: Comm) -> None:
         """Learn who the others are, once MPI runs. It is collective."""
         everyone: list[tuple[str, str, int]] = comm.allgather(
-            (memory_id(), socket.gethostname(), os.getpid())
+            (memory_id(), host_name(), os.getpid())
         )
         unlink_segments()
         self.hosts = _names([(memory, host) for memory, host, _ in everyone])

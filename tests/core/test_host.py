@@ -72,3 +72,20 @@ def test_no_program_is_started_for_the_name_of_the_cpu(monkeypatch: pytest.Monke
 def test_one_core_is_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "usable_cores", lambda: 1)
     assert host.cpu_name.__wrapped__().endswith(" (1 core)")
+
+
+@pytest.mark.parametrize(
+    ("own", "node", "name"),
+    [
+        ("h3.lab.local", "h3", "h3"),
+        ("h3", "h3.lab", "h3.lab"),
+        ("h3.lab.local", "h1", "h3.lab.local"),  # by an mpirun on h1
+        ("h3", "", "h3"),
+    ],
+)
+def test_a_host_is_called_as_slurm_calls_it(
+    monkeypatch: pytest.MonkeyPatch, own: str, node: str, name: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: own)
+    monkeypatch.setenv("SLURMD_NODENAME", node)
+    assert host.host_name() == name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from collbench.core.errors import UnavailableError
-from collbench.core.host import boot_id
+from collbench.core.host import boot_id, host_name
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
 from collbench.machine.discovery._sysfs import ValueReader, reason_of
@@ -59,9 +59,10 @@ def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
 
 def _hostname(root: Path) -> str:
     try:
-        return _sysfs.text(root / "proc/sys/kernel/hostname")
+        name = _sysfs.text(root / "proc/sys/kernel/hostname")
     except OSError:
-        return socket.gethostname()
+        return host_name()
+    return host_name() if name == socket.gethostname() else name
 
 
 def _nvml_part(root: Path, values: ValueReader, *, is_full: bool) -> _NvmlPart:
