@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.core.errors import HangError, RankLostError
+from collbench.core.host import host_name
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.core.text import printable
 from collbench.launch.cleaner import (
@@ -249,7 +250,10 @@ class _Guardian:
         if code >= 0:
             self._dismiss_cleaner()
             return code
-        text = f"Error: rank {rank} {fate(0, code)}\nHint: {RankLostError.general_hint}\n"
+        hint = RankLostError.general_hint
+        if -code == signal.SIGBUS:  # of who writes to shared memory where none is left
+            hint = f"see whether /dev/shm of {host_name()} is full: df -h /dev/shm"
+        text = f"Error: rank {rank} {fate(0, code)}\nHint: {hint}\n"
         if -code == signal.SIGALRM:  # sent by one that has spoken, and whose code is to be first
             text = ""
             time.sleep(2 * _REGISTER_S)

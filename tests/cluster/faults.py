@@ -60,7 +60,7 @@ MEANWHILE = {
 }
 BEFORE = {
     "5 % of packets lost": on_host(LOSS),
-    "a full /dev/shm": on_host("head -c 3g /dev/zero > /dev/shm/full || true"),
+    "a full /dev/shm": on_host("head -c 3G /dev/zero > /dev/shm/full; test -s /dev/shm/full"),
     "another name than Slurm's": on_host("hostname other"),
 }
 
