@@ -223,10 +223,10 @@ class _Guardian:
             if not is_starting and self.started.vendor == "MPICH":  # its memory has no name now
                 self._dismiss_cleaner()
             if (story := self._story(*state)) and self._is_my_turn(*state):
-                code, text = (
-                    HangError.exit_code,
-                    f"Error: {story}\nHint: {HangError.general_hint}\n",
-                )
+                hint = HangError.general_hint
+                if is_starting and story.endswith(state[0].what):  # it knows of nobody
+                    hint = "look at the other hosts; if all ranks run there, start again"
+                code, text = HangError.exit_code, f"Error: {story}\nHint: {hint}\n"
                 if is_starting and self.interruption:  # rank 0 obeyed it, and had no guardian yet
                     code, text = 128 + self.interruption, ""
                 self._end(code, text)
