@@ -310,6 +310,29 @@ def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
     assert analyse([*fine, *_samples(ranks, "together", 9.9)], ranks).sharing == ()
 
 
+def test_a_host_is_not_slow_by_what_waits_for_cores_take() -> None:
+    """A message of 10 ms: 5 % are half a millisecond, which a host that waits may have waited."""
+    ranks = world(6)
+
+    def asked(factor: float, waits: str) -> Analysis:
+        return analyse(
+            [
+                replace(
+                    one, gbs=0.1 / factor ** (2 in (one.a, one.b)), size_bytes=1 << 20, waits=waits
+                )
+                for one in [*_samples(ranks, "together", 1.0)] * 6
+            ],
+            ranks,
+        )
+
+    assert asked(1.05, "").answer == "slow"
+    open_point = asked(1.05, "h[1-6] (one machine with 2 cores)")
+    assert (open_point.answer, open_point.verdicts) == ("cannot tell", ())
+    assert [place.key for place, _ in open_point.maybe] == [(2,)]
+    assert asked(1.3, "h[1-6] (one machine with 2 cores)").verdicts[0].place.key == (2,)
+    assert asked(1.0, "h[1-6] (one machine with 2 cores)").least > 1.09
+
+
 def test_what_may_wait_for_cores_does_not_make_the_network_slow() -> None:
     """Pairs of hosts that are free show it even so."""
     ranks = world(8)

@@ -22,6 +22,8 @@ from collbench.core.limits import (
     PARTNERS,
     PLACE_AGREED,
     SINGLE_Z,
+    WAIT_S,
+    WAIT_SLOWNESS,
 )
 from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
 from collbench.core.verdict import middle_of, t_of_z, z_of_t
@@ -173,6 +175,9 @@ def analyse(
     measured = {_pair(one) for one in samples if one.gbs}
     fits, tested = _fitted(samples, world, rate_gbs)
     verdicts = _merged(fits, world, measured)
+    waiting = _least_of_waits(samples, world)
+    waits = [one for one in verdicts if _may_be_waits(one, samples, world, waiting)]
+    verdicts = [one for one in verdicts if one not in waits]
     good_gbs = _good(fits)
     if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
         verdicts.append(_all_slow(fits, rate_gbs / good_gbs, len(measured)))
@@ -182,6 +187,7 @@ def analyse(
         for _, cause in suspects
         if cause.place.kind in ("host", "rank", "rail") and cause.chance < HUNT_MAYBE
     }
+    maybe |= {one.place: one.effect.factor for one in waits}
     again = [
         pair for one, cause in suspects for pair in sorted(set(one.rows.pairs(cause.rows)))[:_PAIRS]
     ]
@@ -193,6 +199,7 @@ def analyse(
         or len(one.unexplained) <= FEW_PATHS * len(one.rows)
         for pair in one.rows.pairs(one.unexplained)
     ]
+    least = max((one.least for one in fits.values()), default=math.inf)
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
         sharing=tuple(_sharing(fits, samples)),
@@ -206,9 +213,32 @@ def analyse(
         measured=len(measured),
         unjudged=_unjudged(fits, verdicts, world),
         untested=tuple(_untested(fits, world)),
-        least=math.exp(min(700.0, max((one.least for one in fits.values()), default=math.inf))),
+        least=math.exp(min(700.0, max(waiting, least))),
         good_gbs=good_gbs,
     )
+
+
+def _least_of_waits(samples: Iterable[PairSample], world: PairWorld) -> float:
+    """The logarithm of the factor up to which waits for cores may slow messages between hosts."""
+    messages_s = [
+        one.size_bytes * 1e-9 / one.gbs
+        for one in samples
+        if one.gbs and one.size_bytes and one.waits and world.hosts[one.a] != world.hosts[one.b]
+    ]
+    if not messages_s:
+        return 0.0
+    return min(WAIT_SLOWNESS, math.log1p(WAIT_S / middle_of(np.array(messages_s))))
+
+
+def _may_be_waits(
+    verdict: Verdict, samples: Iterable[PairSample], world: PairWorld, least: float
+) -> bool:
+    """Whether a place is slow by no more than waits for cores take, which all its samples have."""
+    hosts = {world.host_numbers[rank] for rank in ends_of(verdict.place, world)}
+    if not hosts or verdict.is_inside or math.log(verdict.effect.factor) >= least:
+        return False
+    host_of = world.host_numbers
+    return all(one.waits for one in samples if hosts <= {host_of[one.a], host_of[one.b]})
 
 
 def _pair(sample: PairSample) -> Pair:

@@ -125,7 +125,8 @@ def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
     if analysis.maybe:
         maybe = (f"{place_name(place, world)} by {_times(by)}x" for place, by in analysis.maybe)
         names = some_of(maybe, _PAIRS)
-        yield f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
+        why = "chance and waits for cores are" if analysis.waits else "chance is"
+        yield f"Maybe slow: {names}; {why} not excluded. Measure each pair several times."
     if factors := [_factor(one.effect) for one in analysis.sharing if one.is_open]:
         yield (
             f"Maybe slow: {_LOAD}, {factors[0]}; by the network, or by waits for cores on"
