@@ -56,7 +56,7 @@ def line(overlap: Overlap, columns: int = NARROW_COLUMNS) -> str:
         return _row([*start, f"{record.status}: {record.reason}"], columns)
     rates = map(format_rate, (record.busbw_gbs, overlap.concurrent_busbw_gbs))
     slower = overlap.slower, overlap.gemm_slower, overlap.memory_slower
-    ratios = (f"{ratio or 0:.3f}x" for ratio in slower)
+    ratios = (f"{one or 0:.{3 if (one or 0) < 10 else 1}f}x" for one in slower)
     return _row([*start, *rates, *ratios, f"{overlap.noise_percent or 0:.1f}%"], columns)
 
 
