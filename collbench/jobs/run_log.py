@@ -43,15 +43,16 @@ def run_log(options: Options) -> int:
     report = read.reader.finish()
     findings = log_findings(report)
     groups = [*watchdog_groups(report), *report.ras.groups(), *read.recorders.groups()]
-    called = hang_findings(own := groups_of(report))
+    own = groups_of(report)
     if options.get("is_hang"):
-        groups, called = [*own, *groups], []
+        groups = [*own, *groups]
         _refuse_nothing_to_compare(groups, has_findings=bool(findings) or report.ras.is_any)
     elif not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
         raise UsageError(
             "no two ranks of a group are in these files, so that nothing can be compared",
             "give the dumps of all ranks",
         )
+    called = [] if options.get("is_hang") else hang_findings(own)
     # where ranks are is of that moment, unless the job hangs; what differs is wrong in any job
     wrong = [one for one in called if one.check == "mismatched-collective"]
     findings = ranked([*wrong, *hang_findings(groups), *findings])

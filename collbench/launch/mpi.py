@@ -32,7 +32,7 @@ from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
 _CALL_TAG, _ANSWER_TAG = 71, 72
 _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks without one
 _BURST = 200
-_LOOK_AT_DRIVER_S = 1.0
+_LOOK_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
 _SMALLER = (
     "use smaller sizes or a smaller --buffsize, or raise the limit: docker run --shm-size=8g, or"
@@ -114,7 +114,7 @@ class MpiGroup:
         while is_far and time.monotonic() < deadline:
             if any(self.watchdog.fate(rank) != RUNS for rank in silent):
                 break
-            time.sleep(_LOOK_AT_DRIVER_S)
+            time.sleep(_LOOK_S)
 
     def close(self, exit_code: int) -> None:
         """Rank 0: let the others leave with that exit code, and leave MPI with them."""
@@ -164,7 +164,7 @@ class MpiGroup:
                 continue
             time.sleep(_IDLE_S)
             now = time.monotonic()
-            if now - looked_at < _LOOK_AT_DRIVER_S:
+            if now - looked_at < _LOOK_S:
                 continue
             looked_at = now
             fate = self.watchdog.fate(0)

@@ -182,7 +182,8 @@ class _Graph:
         """Data with flags that were sent before the event could begin, and need not have come then:
         none of the launch came as fast.
         """
-        sent_s, edge = max(((at, edge) for at, edge, wants, _ in found if wants), default=(-1.0, 0))
+        sent = ((at, edge) for at, edge, wants_data, _ in found if wants_data)
+        sent_s, edge = max(sent, default=(-math.inf, 0))
         if sent_s + self.flight_s <= event.ready:
             return None
         return Wait("data", self.links[edge][0], self.links[edge], -1, is_in_lines=True)
