@@ -124,9 +124,9 @@ class Session(SessionFacts, Protocol[Job_contra]):
     def run(self, job: Job_contra, batch: Batch) -> Samples:
         """One repeat: run and compare, poison, warm up, time, compare again."""
 
-    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
-        """Seconds of the least launch on these ranks, which each exchange a flag with another one,
-        or with none; 0: not known. limit_s: how long no rank may wait. Raises CollbenchError.
+    def flag_s(self, limit_s: float, ways: int) -> float:
+        """Seconds of the least launch on these ranks, in which a flag goes both ways between ranks,
+        one way or none; 0: not known. limit_s: how long no rank may wait. Raises CollbenchError.
         """
         return 0.0
 

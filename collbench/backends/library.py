@@ -127,8 +127,8 @@ class LibrarySession(Session[Case]):
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes
         )
 
-    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
-        if not is_mutual:
+    def flag_s(self, limit_s: float, ways: int) -> float:
+        if ways < 2:
             return 0.0
         return max(self._workers.call(LibraryRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
 

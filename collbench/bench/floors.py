@@ -25,43 +25,49 @@ _COPIED, _TRIES = 1 << 20, 4  # bytes of a try at least
 @dataclass(slots=True)
 class Floors:
     """What was measured in a run, the best of all times. flags_s: of the least launch of a session,
-    with a flag to another rank and back, or with none. rates: bytes a second of one process that
+    in which a flag goes both ways, one way or none. rates: bytes a second of one process that
     copies so many bytes. failed: sessions that have no least launch.
     """
 
-    flags_s: dict[tuple[SessionKey, bool], float] = field(default_factory=dict)
+    flags_s: dict[tuple[SessionKey, int], float] = field(default_factory=dict)
     rates: dict[int, float] = field(default_factory=dict)
     failed: set[SessionKey] = field(default_factory=set)
 
     def measure(self, point: SweepPoint, session: Session[Job], limit_s: float) -> None:
         """Measure once more what the floor of a point is made of."""
-        key = point.session, is_mutual(point.case)
-        try:
-            seconds = session.flag_s(limit_s, is_mutual=key[1])
-        except RankLostError:
-            raise
-        except CollbenchError:
-            self.failed.add(point.session)
-            seconds = 0.0
-        self.flags_s[key] = min(seconds, self.flags_s.get(key, seconds))
+        for ways in (2,) if is_mutual(point.case) else (1, 0):
+            try:
+                seconds = session.flag_s(limit_s, ways)
+            except RankLostError:
+                raise
+            except CollbenchError:
+                self.failed.add(point.session)
+                seconds = 0.0
+            key = point.session, ways
+            self.flags_s[key] = min(seconds, self.flags_s.get(key, seconds))
         if not on_gpus(point.case):
             for size, rate in copy_rates().items():
                 self.rates[size] = max(rate, self.rates.get(size, rate))
 
     def has(self, point: SweepPoint) -> bool:
         """Whether that was measured at all."""
-        return (point.session, is_mutual(point.case)) in self.flags_s
+        return (point.session, 2 if is_mutual(point.case) else 0) in self.flags_s
 
     def floor_s(self, point: SweepPoint, links: RankLinks | None) -> float:
         """Seconds that a launch of a point takes at least; 0 if that is not known."""
         if not self.has(point):
             return 0.0
-        flag_s = self.flags_s[point.session, is_mutual(point.case)]
         if not on_gpus(point.case):
-            return flag_s + self._copying_s(moved_bytes(point.case))
-        if point.together is not None:
+            moving_s = self._copying_s(moved_bytes(point.case))
+        elif point.together is not None:
             return 0.0
-        return flag_s + (_on_links_s(point, links) if links is not None else 0.0)
+        else:
+            moving_s = _on_links_s(point, links) if links is not None else 0.0
+        if is_mutual(point.case):
+            return self.flags_s[point.session, 2] + moving_s
+        # bytes of the next launch may be on their way while the flag is
+        none_s, one_way_s = (self.flags_s[point.session, ways] for ways in (0, 1))
+        return max(one_way_s, none_s + moving_s)
 
     def accusing_s(self, point: SweepPoint) -> float:
         """The part of the floor below which a row is not believed; 0: any time is. It is that of

@@ -20,7 +20,14 @@ from collbench.core.dtypes import REDOPS, dtype
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.device.cupy_types import Nvrtc
 from collbench.device.layout import macros
-from collbench.device.program import is_aligned, is_narrow, lower, needs_fences, program_text
+from collbench.device.program import (
+    is_aligned,
+    is_narrow,
+    largest_piece,
+    lower,
+    needs_fences,
+    program_text,
+)
 from collbench.planning.limits import fits_one_loop, needs_no_credits
 from collbench.planning.plan import Plan
 
@@ -43,6 +50,8 @@ PDL_NUMBER = {"off": 0, "early": 1, "late": 2}  # as in program.cuh
 # the most sources plus targets for which the code of a step is unrolled: the rank's own data, that
 # of seven peers, and the result
 MAX_UNROLLED = 9
+# of all slots, up to which they are all read before the number of the next one is known
+FEW_LINES_BYTES = 256 << 10
 _TABLE = "program_table.h"
 CUPY_INSTALL_HINT = (
     "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
@@ -114,9 +123,13 @@ def kernel_source(
         "FENCED": int(needs_fences(plan)),
     }
     values |= {"BATCH": kernel.credit_batch(plan.slots)}
-    values |= (
-        {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
-    )
+    if kernel.proto == "ll128":
+        values["RELOAD"] = int(kernel.reload)
+    else:
+        piece = largest_piece(plan)
+        is_one_pass = not any_size and piece <= unit * kernel.threads * kernel.unroll
+        has_few = is_one_pass and piece * plan.channels * plan.slots <= FEW_LINES_BYTES
+        values |= {"LINES": kernel.unroll, "ONE_PASS": int(is_one_pass), "FEW_LINES": int(has_few)}
     if kernel.specialized:
         values["COMPILED_PROGRAM"] = f'"{_TABLE}"'
     return Source(
@@ -172,12 +185,11 @@ def barrier_source() -> Source:
     return Source(file="barrier.cu", macros=(("ITEM", "4"),))
 
 
-def flag_source(*, is_dependent: bool, is_mutual: bool) -> Source:
-    """The least kernel, which exchanges a flag with all others or none, as a launch that depends on
-    the one in front of it or as another.
+def flag_source(*, is_dependent: bool) -> Source:
+    """The least kernel, which exchanges flags, as a launch that depends on the one in front of it
+    or as another.
     """
-    macros = {"DEPENDENT": int(is_dependent), "MUTUAL": int(is_mutual), "ITEM": 4}
-    return Source(file="flag.cu", macros=_sorted(macros))
+    return Source(file="flag.cu", macros=(("DEPENDENT", str(int(is_dependent))), ("ITEM", "4")))
 
 
 def copy_source() -> Source:

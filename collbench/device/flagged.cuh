@@ -41,7 +41,7 @@ constexpr u32 MOST_PREPARED = THREADS > 512 ? 12 : 24;
 constexpr bool PREPARED = PREPARES && SINGLE && TRACKS == 1 && operands()
     && operands() <= MOST_PREPARED;
 // The state of the next launch is known from the start, and kept while data is on its way.
-constexpr bool COUNTS_EARLY = SINGLE && UNCREDITED && TRACKS == 1;
+constexpr bool COUNTS_EARLY = SINGLE && (UNCREDITED || !RECEIVING) && TRACKS == 1;
 #else
 constexpr bool PREPARED = false, COUNTS_EARLY = false;
 #endif
@@ -91,24 +91,29 @@ static __device__ __forceinline__ Ready ready_of(const Args& a, const Walk& w,
     return Ready{piece_of(a, w, PROGRAM.steps[K].work)};
 }
 
-// Run the steps of a stage.
-template <u32 K, u32 COUNT, u32 CONCURRENT>
+// Run the steps of a stage, behind `waits`. Addresses that are PREPARED let loads be issued first.
+template <u32 K, u32 COUNT, u32 CONCURRENT, class Waits>
 static __device__ __forceinline__ void run_steps(const Args& a, const Walk& w,
-        const AllReady& ready, u32 round, bool& given_up) {
-    if constexpr (COUNT > 0) {
+        const AllReady& ready, u32 round, bool& given_up, Waits&& waits) {
+    if constexpr (COUNT == 0) {
+        waits();
+    } else {
         constexpr const auto& step = PROGRAM.steps[K];
+        auto nothing = []() __attribute__((always_inline)) {};
         if constexpr (CONCURRENT > 1 && (COUNT > 1 || PREPARED)) {
             constexpr u32 NEXT = (COUNT < CONCURRENT ? COUNT : CONCURRENT) - 1;
             auto rest = [&]() __attribute__((always_inline)) {
-                run_steps<K + 1, NEXT, CONCURRENT - 1>(a, w, ready, round, given_up);
+                run_steps<K + 1, NEXT, CONCURRENT - 1>(a, w, ready, round, given_up, waits);
             };
             run_step<true>(a, w, step, ready_of<K>(a, w, ready), round, given_up, rest);
             if constexpr (COUNT > CONCURRENT)
                 run_steps<K + CONCURRENT, COUNT - CONCURRENT, CONCURRENT>(
-                    a, w, ready, round, given_up);
+                    a, w, ready, round, given_up, nothing);
         } else {
-            run_step<false>(a, w, step, ready_of<K>(a, w, ready), round, given_up, [] {});
-            run_steps<K + 1, COUNT - 1, CONCURRENT>(a, w, ready, round, given_up);
+            constexpr bool AHEAD = PREPARED && !UNCREDITED;
+            if constexpr (!AHEAD) waits();
+            run_step<AHEAD>(a, w, step, ready_of<K>(a, w, ready), round, given_up, waits);
+            run_steps<K + 1, COUNT - 1, CONCURRENT>(a, w, ready, round, given_up, nothing);
         }
     }
 }
@@ -153,6 +158,7 @@ static __device__ __forceinline__ void keep_state(const Args& a, State state, u3
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
         collbench_run(const __grid_constant__ Args a TRACE_PARAMETER) {
+    begin_launch();
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_BEGAN);)
     TRACED(u32 record = 0;)
 #ifndef COMPILED_PROGRAM
@@ -198,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_WORKED);)
     MY_TRACK(t, {
         ENTRY(track, tracks, t);
-        if constexpr (CLEARS) { GIVE_BACK(state.done); }
+        if constexpr (CLEARS && !PREPARED) { GIVE_BACK(state.done); }
 #if SINGLE
         if (has_work) {
 #else
@@ -210,26 +216,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     ENTRY(stage, stages, i);
                     TRACED(++record;)
                     TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
-                    EACH(k, stage.first_wait, stage.waits, {
-                        ENTRY(flag, waits, k);
-                        if (!UNCREDITED && flag.signal == ROOM) {
-                            const ConnectionEnd& end = a.sending[flag.end];
-                            wait_for_room(a, w, end, seen[flag.end],
-                                slice_number(w, end, flag.message), u32(r) - track.first_round,
-                                given_up);
+                    auto wait_for_all = [&]() __attribute__((always_inline)) {
+                        if constexpr (CLEARS && PREPARED && decltype(i)::value == 0) {
+                            // loaded once more, behind the lines: nothing before them needs it
+                            GIVE_BACK(load_relaxed(&a.state[blockIdx.x].done));
                         }
-                    });
-                    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
+                        EACH(k, stage.first_wait, stage.waits, {
+                            ENTRY(flag, waits, k);
+                            if (!UNCREDITED && flag.signal == ROOM) {
+                                const ConnectionEnd& end = a.sending[flag.end];
+                                wait_for_room(a, w, end, seen[flag.end],
+                                    slice_number(w, end, flag.message),
+                                    u32(r) - track.first_round, given_up);
+                            }
+                        });
+                        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
+                    };
 #ifdef COMPILED_PROGRAM
                     constexpr u32 CONCURRENT = concurrent_steps(stage.first_step, stage.steps);
                     run_steps<stage.first_step, stage.steps, CONCURRENT>(
-                        a, w, ready, u32(r) - track.first_round, given_up);
+                        a, w, ready, u32(r) - track.first_round, given_up, wait_for_all);
                     if (COUNTS_EARLY && u32(r) == track.first_round
                         && u32(i) == round.first_stage) {
                         __syncthreads();  // all threads have read the state
                         keep_state(a, state, w.done + w.loop.slices);
                     }
 #else
+                    wait_for_all();
                     EACH(k, stage.first_step, stage.steps, {
                         ENTRY(step, steps, k);
                         run_step<false>(a, w, step, Ready{piece_of(a, w, step.work)},

@@ -1,6 +1,7 @@
 // The steps of the protocols that move lines of 16 bytes (ll, sentinel): thread t of a CTA has lines
-// t, t + THREADS, ... of every chunk, LINES of them at once. Where a launch has few operands, their
-// addresses are computed while the launch in front ends: every instruction behind that is late.
+// t, t + THREADS, ... of every chunk, LINES of them at once, which with ONE_PASS are all. Where a
+// launch has few operands, their addresses are computed while the launch in front ends: every
+// instruction behind that is late.
 //
 // A protocol defines before: LINE_PAYLOAD, the bytes of payload of a line; Payload, which holds
 // them, and Total, which reduces them; load_payload and store_payload for user memory; put, which
@@ -51,6 +52,11 @@ static __device__ __forceinline__ char* target_at(const Args& a, const Walk& w,
     return PREPARED ? ready.target[t] : first_line(a, w, ref, a.sending, ready.piece);
 }
 
+// The number of the next slot comes from memory, as late as its line would: where lines are few, the
+// same line of all slots is loaded meanwhile. What must count credits waits for nothing else.
+constexpr bool READS_ALL_SLOTS = FEW_LINES && PREPARED && !UNCREDITED && RECEIVING == 1
+    && LINES == 1;
+
 constexpr u32 WINDOW = MAX_SOURCES < LOADS_IN_FLIGHT ? MAX_SOURCES : LOADS_IN_FLIGHT;
 
 // Issue the loads of the lines `ahead`, ahead + THREADS, ... behind a thread's first one, of operands
@@ -80,8 +86,17 @@ static __device__ __forceinline__ void issue_loads(const Args& a, const Walk& w,
         const OperandRef ref = step.source[base + k];
         if (ref.kind != SLOT) continue;
         const u32 number = slice_number(w, a.receiving[ref.end], ref.message);
-        const char* from
-            = source_at(a, w, ref, ready, base + k) + number % SLOTS * a.slot_bytes;
+        const char* from = source_at(a, w, ref, ready, base + k);
+        if constexpr (READS_ALL_SLOTS) {
+            v[k][0] = load_line(from);
+#pragma unroll
+            for (u32 s = 1; s < SLOTS; ++s) {
+                const uint4 line = load_line(from + s * a.slot_bytes);
+                v[k][0] = number % SLOTS == s ? line : v[k][0];
+            }
+            continue;
+        }
+        from += number % SLOTS * a.slot_bytes;
 #pragma unroll
         for (int l = 0; l < LINES; ++l) {
             const u32 further = ahead + l * THREADS;
@@ -169,5 +184,6 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                 }
             }
         }
+        if (ONE_PASS) break;
     }
 }

@@ -40,10 +40,14 @@ static __device__ __forceinline__ void unrolled(Body&& body) {
 // GPU, which it does once every CTA has allowed it.
 enum Pdl { PDL_OFF = 0, PDL_EARLY = 1, PDL_LATE = 2 };
 
+// The first instruction of a launch, as what comes before it delays the launch behind.
+static __device__ __forceinline__ void begin_launch() {
+    if (PDL == PDL_EARLY) asm volatile("griddepcontrol.launch_dependents;");
+}
+
 // Wait until the launch in front has ended and all that it wrote is visible. Nothing that a launch
 // writes may be read before.
 static __device__ __forceinline__ void wait_for_launch_in_front() {
-    if (PDL == PDL_EARLY) asm volatile("griddepcontrol.launch_dependents;");
     if (PDL != PDL_OFF) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 

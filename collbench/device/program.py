@@ -358,6 +358,12 @@ def is_aligned(plan: Plan, unit: int) -> bool:
     )
 
 
+def largest_piece(plan: Plan) -> int:
+    """The most bytes of a chunk that a message carries at once."""
+    chunks = (loop.chunk for channel in range(plan.channels) for loop in plan.loops(channel))
+    return min(plan.piece_bytes, max(chunks, default=0))
+
+
 def waiters(plan: Plan) -> int:
     """Tracks, over all channels, of the GPU that has most; each of them waits by itself."""
     return plan.channels * max(len(program) for program in plan.schedule.programs)

@@ -149,6 +149,7 @@ struct Cta {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
         collbench_run(const __grid_constant__ Args a TRACE_PARAMETER) {
+    begin_launch();
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_BEGAN);)
     TRACED(u32 record = 0;)
     __shared__ Program program;

@@ -390,22 +390,23 @@ class Launch:
         """The kernel of barrier.cu."""
         machine = self.card.machine
         local, table, _, _, _, _, ranks, _ = BARRIER.unpack(self.own_args[0])
-        yield from self._exchange(local, [int(peer) for peer in machine.words(table, ranks)])
+        peers = [int(peer) for peer in machine.words(table, ranks)]
+        yield from self._exchange(local, peers, range(ranks))
 
     def _flag(self, stream: int) -> Work:
         """The kernel of flag.cu."""
-        local, *remote, _, _, _, ranks = FLAG.unpack(self.own_args[0])
-        yield from self._exchange(local, remote[:ranks])
+        local, *remote, _, _, _, ranks, bits = FLAG.unpack(self.own_args[0])
+        awaited = [rank for rank in range(ranks) if bits >> rank & 1]
+        yield from self._exchange(local, remote[:ranks], awaited)
 
-    def _exchange(self, local: int, remote: list[int]) -> Work:
-        """Set a word of each peer's, and wait for all of one's own; this rank's may be left out."""
+    def _exchange(self, local: int, remote: list[int], awaited: Sequence[int]) -> Work:
+        """Set a word of each peer's that is not 0, and wait for those of one's own."""
         machine, ranks = self.card.machine, len(remote)
         own = machine.words(local, ranks + 2)
         count = int(own[ranks]) + 1
         for address in filter(None, remote):
             machine.words(address)[0] = count
         machine.changes += 1
-        awaited = [rank for rank, address in enumerate(remote) if address]
         end = time.monotonic() + machine.hangs_s
         while not all(own[awaited] >= count) and time.monotonic() < end:
             yield True

@@ -152,9 +152,9 @@ class CpuSession(Session[Plan]):
             notes=notes,
         )
 
-    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+    def flag_s(self, limit_s: float, ways: int) -> float:
         workers = self._worker_groups.get(False)
-        if workers is None or not is_mutual or not self._is_near:
+        if workers is None or ways < 2 or not self._is_near:
             return 0.0
         return max(workers.call(CpuRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 
@@ -36,7 +37,7 @@ _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _MISMATCHES_BYTES = 16
 BARRIER = struct.Struct("<8Q")  # the arguments of the barrier's kernel
 MAX_FLAGS = 32  # ranks of the least launch, as many as a warp has lanes
-FLAG = struct.Struct(f"<{1 + MAX_FLAGS + 4}Q")  # the arguments of its kernel
+FLAG = struct.Struct(f"<{1 + MAX_FLAGS + 5}Q")  # the arguments of its kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Hashable, int], int, int]
@@ -132,7 +133,7 @@ class DeviceRank:
         self.users: list[int] = []
         self._pool = ConstantPool(card)
         self._patterns: dict[int, tuple[int, int, int]] = {}
-        self._flags: dict[bool, Launch] = {}
+        self._flags: dict[int, Launch] = {}
         self._events: list[int] = []
         self.barriers = Barriers()
         self.timeout_s = 10.0
@@ -293,24 +294,28 @@ class DeviceRank:
         self.barriers.launches[OUTSIDE](self.card.stream)
         outside.is_at_barrier = True
 
-    def flag(self, stream: int, *, is_mutual: bool) -> None:
+    def flag(self, stream: int, ways: int) -> None:
         """Queue the least launch: one that exchanges a flag with all others, of MAX_FLAGS ranks at
-        most, or with none. It depends on the one before it where the GPU has such launches.
+        most, that of which rank 0 tells rank 1, or one that exchanges none. It depends on the one
+        before it where the GPU has such launches.
         """
-        if is_mutual not in self._flags:
+        if ways not in self._flags:
             is_dependent = self.card.arch >= _DEPENDENT_SM
-            source = flag_source(is_dependent=is_dependent, is_mutual=is_mutual)
-            code = cubin(source, self.card.arch)
+            code = cubin(flag_source(is_dependent=is_dependent), self.card.arch)
             at = self.barriers
-            remote = [flag * (rank != self.rank) for rank, flag in enumerate(at.flags)]
+            pairs = [*permutations(range(at.ranks), 2)] if ways == 2 else [(0, 1)] * ways
+            told = {listener for teller, listener in pairs if teller == at.rank}
+            awaited = {teller for teller, listener in pairs if listener == at.rank}
+            remote = [flag * (rank in told) for rank, flag in enumerate(at.flags)]
             remote += [0] * (MAX_FLAGS - len(remote))
             aborts, timeout_ns = (self.control + ABORT_AT, self.aborts), int(self.timeout_s * 1e9)
-            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks)
+            bits = sum(1 << rank for rank in awaited)
+            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks, bits)
             function = self.card.function(code, "collbench_flag")
-            self._flags[is_mutual] = Launch(
+            self._flags[ways] = Launch(
                 self.card, function, (1, 1), MAX_FLAGS, [args], is_dependent=is_dependent
             )
-        self._flags[is_mutual](stream)
+        self._flags[ways](stream)
 
     def aborts_outside(self, outside: Outside) -> int:
         """The table of everybody's abort words, each of which is this rank's own."""

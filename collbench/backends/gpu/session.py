@@ -252,9 +252,9 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         """
         return timing.timed_singly(self._launches(key), batch, self.options, work_s)
 
-    def flag(self, is_mutual: bool) -> float:
+    def flag(self, ways: int) -> float:
         """Seconds of the least launch, see timing.flag_s()."""
-        return timing.flag_s(self.gpu, self.options, is_mutual=is_mutual)
+        return timing.flag_s(self.gpu, self.options, ways)
 
     def run_concurrently(self, key: Key_contra, work: ConcurrentWork) -> EventTimes:
         """Launches concurrent with matrix multiplications."""
@@ -489,11 +489,11 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         gpus_of_ranks = [fact.uuid for fact in self.facts]
         return replace(samples, wire=moved(before, after, launches, gpus_of_ranks))
 
-    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+    def flag_s(self, limit_s: float, ways: int) -> float:
         if is_shared(self.facts) or self.options.is_spread:
             return 0.0
         limit_s += START_S + repeat_limit_s(self.options.timeout_s)
-        return max(self._workers.call(GpuRank.flag, is_mutual, timeout_s=limit_s))
+        return max(self._workers.call(GpuRank.flag, ways, timeout_s=limit_s))
 
     def _timed_singly(
         self, key: Key, batch: Batch, launch_s: float, limit_s: float

@@ -152,14 +152,14 @@ def single_orders(launches: Launches, count: int) -> list[list[int]]:
     return [*map(launches.in_turn, sizes[:-1]), launches.timed(sizes[-1])]
 
 
-def flag_s(gpu: DeviceRank, options: GpuOptions, *, is_mutual: bool) -> float:
+def flag_s(gpu: DeviceRank, options: GpuOptions, ways: int) -> float:
     """Seconds of the least launch on this rank, as launches are timed by those options (see
     DeviceRank.flag); 0 where a rank cannot reach the others' memory, or they are too many.
     """
     is_reached = gpu.is_peered and gpu.assemble is None and gpu.outside is None
     if not is_reached or gpu.barriers.ranks > MAX_FLAGS:
         return 0.0
-    queues: list[Queue] = [partial(gpu.flag, is_mutual=is_mutual)] * FLAG_LAUNCHES
+    queues: list[Queue] = [partial(gpu.flag, ways=ways)] * FLAG_LAUNCHES
     wait = partial(gpu.wait, gpu.timeout_s)
     if options.isolated:
         return time_apart(gpu, queues, wait)

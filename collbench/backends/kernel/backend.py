@@ -194,8 +194,8 @@ class KernelSession(Session[Case]):
             self.close()
             raise
 
-    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
-        return self._begun().flag_s(limit_s, is_mutual=is_mutual)
+    def flag_s(self, limit_s: float, ways: int) -> float:
+        return self._begun().flag_s(limit_s, ways)
 
     def _begun(self) -> Session[Case]:
         self._session = self._session or self._begin()
