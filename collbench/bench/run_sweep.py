@@ -174,7 +174,7 @@ def _drive(
         if csv is not None:
             remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
         runs[-1].watch()
-        estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
+        estimate_s = sum(run.estimate_s(runs[-1].foreign_at_start) for run in runs)
         for line in planned_lines(_run_of(runs[-1]), width(out)):
             say(line)
         show_points(points, runs[-1].points, table, estimate_s)

@@ -49,7 +49,13 @@ from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.core.group import Group
 from collbench.core.host import cpu_name, memory_left_bytes, own_cores
-from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
+from collbench.core.limits import (
+    ADVISED_REPEATS,
+    FOREIGN_SHARE,
+    LONGER_BESIDE_ONE,
+    MORE_REPEATS,
+    MORE_TIME_SHARE,
+)
 from collbench.core.options import Settings
 from collbench.core.peers import is_peer, library_of
 from collbench.core.record import Record
@@ -160,21 +166,21 @@ class Measurement:
         time.sleep(_WATCHED_S)
         self._opened_since(before)
 
-    @property
-    def crowding(self) -> float:
-        """How many times longer everything takes because others were busy at the start: as many
-        tasks as want the cores take turns on them.
+    def estimate_s(self, others: float | None = None) -> float:
+        """Seconds that all repeats of all points should take, and their ranks to start, beside so
+        many other tasks: those that want the cores take turns on them, ranks wait for each other's
+        turns, and rows that this moves are repeated. None: as if nobody had to take turns.
         """
-        ranks = max((self._ranks_here(point.case) for point in self.points), default=0)
-        return max(1.0, (self.foreign_at_start + ranks) / len(self._cores))
-
-    def estimate_s(self) -> float:
-        """Seconds that all repeats of all points should take alone, and their ranks to start."""
         starts_s = [
             max(start_s(point.case, point.plan) for point in points)
             for points in self._by_session().values()
         ]
-        return sum(starts_s) + self.settings.repeats * sum(map(self._repeat_s, self.points))
+        repeats_s = self.settings.repeats * sum(map(self._repeat_s, self.points))
+        if others is None:
+            return sum(starts_s) + repeats_s
+        ranks = max((self._ranks_here(point.case) for point in self.points), default=0)
+        turns = max(1.0, (others + ranks) / len(self._cores))
+        return turns * (sum(starts_s) + repeats_s * (1 + LONGER_BESIDE_ONE * min(1.0, others)))
 
     def _repeat_s(self, point: SweepPoint) -> float:
         return estimate_s(point, self.settings, self.machine)

@@ -139,6 +139,7 @@ def _screen(out: IO[str], run: Measurement, color: str, end_s: float) -> Iterato
     terminal show above the bar what changes, until the end. end_s: as of show_rows().
     """
     has_colours, total_s = is_coloured(color, out), run.estimate_s()
+    crowding = run.estimate_s(run.foreign_at_start) / total_s if total_s else 1.0
 
     def styled(line: str, style: Style) -> str:
         return click.style(printable(line), **style) if has_colours else printable(line)
@@ -147,7 +148,7 @@ def _screen(out: IO[str], run: Measurement, color: str, end_s: float) -> Iterato
 
     def left() -> str:
         now = time.monotonic()
-        left_s = _left_s(total_s, done_s, now - start, run.crowding)
+        left_s = _left_s(total_s, done_s, now - start, crowding)
         return format_duration(max(0.0, min(left_s, end_s - now)))
 
     if not is_terminal(out):
@@ -268,7 +269,7 @@ _SHORTER = " --budget, or fewer --sizes, --algo or --repeats make it shorter; Ct
 
 def remark_on_time(runs: Sequence[Measurement], budget_s: float | None) -> None:
     """Say how long the sweep should take, if that is long, and what would shorten it."""
-    estimate_s = runs[0].crowding * sum(run.estimate_s() for run in runs)
+    estimate_s = sum(run.estimate_s(runs[0].foreign_at_start) for run in runs)
     if estimate_s < _LONG_S or budget_s is not None:
         return
     live = [point.case for point in runs[-1].points if not point.waived]

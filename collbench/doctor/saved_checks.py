@@ -19,7 +19,7 @@ from urllib.parse import quote
 from collbench.core.collector import cyclic_gc_disabled
 from collbench.core.errors import UnavailableError
 from collbench.core.files import check_whole, state_folder, write_whole
-from collbench.core.limits import LEAST_PEERS, OWN_CHECKS
+from collbench.core.limits import FAIL_SHARE, LEAST_PEERS, OWN_CHECKS
 from collbench.core.text import counted
 from collbench.doctor.check_verdict import SEVERITY, Expectation, Verdict
 
@@ -68,7 +68,9 @@ def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, lis
                 count = min(len(past), OWN_CHECKS)
                 source = f"check {past[0].day}" if count == 1 else f"{count} own checks"
                 level = own_level([one.values[key] for one in past], key)
-                known[key] = [Expectation(value=level, source=source)]
+                # one check does not show how far latencies of a network differ between checks
+                warns_from = 0.0 if count == 1 and key.endswith(TIME) else FAIL_SHARE
+                known[key] = [Expectation(value=level, source=source, warns_from=warns_from)]
             else:
                 peers.setdefault(key, []).append(value)
     for key, values in peers.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.core.limits import LEAST_PEERS
+from collbench.core.limits import FAIL_SHARE, LEAST_PEERS
 from collbench.doctor import saved_checks
 from collbench.doctor.check_verdict import Verdict
 from collbench.doctor.saved_checks import (
@@ -51,6 +51,13 @@ def test_a_node_is_held_against_its_own_past() -> None:
     keep(check(4, kind="other", link=9.0), None)
     keep(check(5, verdict="FAIL", link=9.0), None)
     assert known() == {"link": [(3.0, "3 own checks")], "copy": [(7.0, "check 2026-01-02")]}
+
+
+def test_a_latency_that_was_checked_once_fails_nobody() -> None:
+    for day, lowest in ((1, 0.0), (2, FAIL_SHARE)):
+        keep(check(day)._replace(values={"link, GB/s": 1.0, "step, us": 1.0}), None)
+        found = reference_values("n1", KIND, None)
+        assert [found[key][0].warns_from for key in found] == [FAIL_SHARE, lowest]
 
 
 def test_a_node_that_becomes_slower_in_steps_is_held_against_its_first_checks() -> None:
