@@ -19,7 +19,7 @@ struct FlagArgs {
     u32* abort;
     u32* const* aborts;
     u64 timeout_ns;
-    u64 ranks;
+    u64 ranks;    // 0: an empty launch
     u64 awaited;  // bit p: rank p tells this one
 };
 
@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(MAX_FLAGS)
     const bool waits = a.awaited >> threadIdx.x & 1;
     computed((u64)local | (u64)counter | (u64)remote | waits);
     if (DEPENDENT) asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (!a.ranks) return;
     u64 seen = waits ? load_relaxed(local) : ~0ull;
     const u64 count = *counter + 1;
     if (remote) store_relaxed(remote, count);

@@ -397,7 +397,8 @@ class Launch:
         """The kernel of flag.cu."""
         local, *remote, _, _, _, ranks, bits = FLAG.unpack(self.own_args[0])
         awaited = [rank for rank in range(ranks) if bits >> rank & 1]
-        yield from self._exchange(local, remote[:ranks], awaited)
+        if ranks:
+            yield from self._exchange(local, remote[:ranks], awaited)
 
     def _exchange(self, local: int, remote: list[int], awaited: Sequence[int]) -> Work:
         """Set a word of each peer's that is not 0, and wait for those of one's own."""

@@ -310,7 +310,7 @@ class DeviceRank:
             remote += [0] * (MAX_FLAGS - len(remote))
             aborts, timeout_ns = (self.control + ABORT_AT, self.aborts), int(self.timeout_s * 1e9)
             bits = sum(1 << rank for rank in awaited)
-            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks, bits)
+            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks * (ways > 0), bits)
             function = self.card.function(code, "collbench_flag")
             self._flags[ways] = Launch(
                 self.card, function, (1, 1), MAX_FLAGS, [args], is_dependent=is_dependent
