@@ -124,7 +124,7 @@ def kernel_source(
     }
     values |= {"BATCH": kernel.credit_batch(plan.slots)}
     if kernel.proto == "ll128":
-        values["RELOAD"] = int(kernel.reload)
+        values |= {"RELOAD": int(kernel.reload), "ONE_PASS": 0}
     else:
         piece = largest_piece(plan)
         is_one_pass = not any_size and piece <= unit * kernel.threads * kernel.unroll

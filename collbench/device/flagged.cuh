@@ -110,7 +110,7 @@ static __device__ __forceinline__ void run_steps(const Args& a, const Walk& w,
                 run_steps<K + CONCURRENT, COUNT - CONCURRENT, CONCURRENT>(
                     a, w, ready, round, given_up, nothing);
         } else {
-            constexpr bool AHEAD = PREPARED && !UNCREDITED;
+            constexpr bool AHEAD = PREPARED && !UNCREDITED && ONE_PASS;
             if constexpr (!AHEAD) waits();
             run_step<AHEAD>(a, w, step, ready_of<K>(a, w, ready), round, given_up, waits);
             run_steps<K + 1, COUNT - 1, CONCURRENT>(a, w, ready, round, given_up, nothing);
@@ -217,9 +217,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     TRACED(++record;)
                     TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
                     auto wait_for_all = [&]() __attribute__((always_inline)) {
-                        if constexpr (CLEARS && PREPARED && decltype(i)::value == 0) {
+                        if constexpr (CLEARS && PREPARED) {
                             // loaded once more, behind the lines: nothing before them needs it
-                            GIVE_BACK(load_relaxed(&a.state[blockIdx.x].done));
+                            if (u32(i) == 0) GIVE_BACK(load_relaxed(&a.state[blockIdx.x].done));
                         }
                         EACH(k, stage.first_wait, stage.waits, {
                             ENTRY(flag, waits, k);
