@@ -34,6 +34,7 @@ _GONE: Mapping[tuple[str | None, str], str] = {
     ("compare", "--bands"): "the summary has the speedups over a library, and where they are",
     ("compare", "--nccl-rows"): "--tuner writes the file that NCCL's plugin reads",
     ("doctor", "--html"): "--json FILE writes the findings",
+    ("hunt", "--blame"): "`collbench trace` names a late rank, hunt the slow host or path",
     ("sweep", "--trace"): "collbench trace --out FILE writes it",
     ("topo", "--budget"): _TOPO_INFER,
     ("topo", "--infer"): _TOPO_INFER,

@@ -16,11 +16,8 @@ from collbench.cli._options import (
     color_option,
     json_option,
 )
-from collbench.core.assessment import ASSESSMENT_FILES
-from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS, Rule, refuse
 from collbench.core.pairwise import WHERES
-from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
 _OPTIONS = (
     click.option(
@@ -82,31 +79,6 @@ _OPTIONS = (
     ),
     setting_option(OPTIONS["timeout_s"]),
     click.option(
-        "--blame",
-        is_flag=True,
-        help=(
-            "Trace a collective on CPUs instead, and say whether a rank comes late or a link is"
-            " slow."
-        ),
-    ),
-    click.option(
-        "--op",
-        default="allreduce",
-        show_default=True,
-        callback=lambda context, param, value: collective(value).name,
-        metavar="OP",
-        help=f"The collective of --blame, one of {', '.join(OPS)}.",
-    ),
-    click.option(
-        "--algo",
-        type=OneOf(ALGORITHMS.names()),
-        default=None,
-        help=(
-            f"The algorithm of --blame, one of {', '.join(ALGORITHMS.names())}. Default: ring if it"
-            " serves the collective, or else what auto takes."
-        ),
-    ),
-    click.option(
         "--from",
         "files",
         type=FileName(),
@@ -143,19 +115,6 @@ _OPTIONS = (
 
 
 _HUNT_RULES = (
-    Rule(
-        options=("pairs", "rails", "where", "is_alone", "budget", "backend", "files", "rate", "csv",
-                 *ASSESSMENT_FILES),
-        when=lambda options: options["blame"],
-        message="--blame traces one collective on CPUs",
-        hint="leave one of them out",
-    ),
-    Rule(
-        options=("op", "algo"),
-        when=lambda options: not options["blame"],
-        message="pairs exchange messages, and need no collective",
-        hint="give --blame too",
-    ),
     Rule(
         options=("pairs", "rails", "where", "is_alone", "size", "budget", "backend", "ranks",
                  "timeout"),
@@ -196,13 +155,8 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
       collbench hunt -g 4 --backend cpu
       collbench hunt --from pairs.csv --json -
-      mpirun -n 8 collbench hunt --blame --op allreduce
     """
     refuse(_HUNT_RULES, explicit_options(context), context.params)
-    if context.params["blame"]:
-        from collbench.bench.trace.run_blame import run_blame
-
-        return run_blame(context.params)
     from collbench.doctor.hunt.run import run_hunt
 
     return run_hunt(context.params)

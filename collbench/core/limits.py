@@ -115,13 +115,6 @@ ENOUGH_PAIRS: Final = 8  # whose median deviation is a noise
 MANY_PAIRS: Final = 400  # of which hiccups are some: what as many others are is no path
 PARTNERS: Final = 3  # that acquit the partners of a slow host or rank
 
-# Blame by traces.
-BLAME_SHARE: Final = 0.2  # of a launch's time: less is nobody's fault
-BLAME_OFTEN: Final = 0.8  # of the launches must have it
-BLAME_SURE: Final = 0.9  # of the pairs of launches with and without a cause
-BLAME_SKEW_S: Final = 3e-4  # ranks that are all well leave a barrier, and write their input, within
-BLAME_UNLIKE: Final = 1.5  # times the median of its like, above which a link or a rank is slow
-
 # A file, and a node's checks, as a whole.
 MOSTLY: Final = 0.5  # of its rows are noise: the report says so first
 LEAST_JUDGED: Final = 0.5  # of the lines of a check: with fewer, most of it was not seen

@@ -15,7 +15,7 @@ from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import trace_lines, verdict, waterfall
 from collbench.core.trace import Trace, TracedAction, TracedLaunch, Wait, Work, spans
 from collbench.planning.price.constants import KindCosts
-from tests.bench.test_blame import LINK_S, Played, plan_of
+from tests.support.played import LINK_S, Played, plan_of
 
 COSTS = KindCosts(step_us=1, take_us=2, post_us=3, read_gbs=1, write_gbs=2, send_gbs=4)
 CHAIN_COSTS = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")

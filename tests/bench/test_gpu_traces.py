@@ -26,7 +26,7 @@ from collbench.core.trace import Wait
 from collbench.device.program import lower
 from collbench.planning.limits import Limits, needs_no_credits
 from collbench.planning.planner import resolve
-from tests.bench.test_blame import LINK_S, Played
+from tests.support.played import LINK_S, Played
 
 ZERO_NS = 1_764_041_658_123_456_789  # timers of GPUs count from 1970
 CLOCKS_S = (0.0, 3e-3, -2e-3, 5e-3)  # what rank 0's clock is ahead of the others'

@@ -14,9 +14,9 @@ from collbench.bench.trace.table import choice_lines, trace_json
 from collbench.core.case import Case
 from collbench.core.trace import Trace, Transfer
 from collbench.planning.tuning import Origin
-from tests.bench.test_blame import Played, plan_of
 from tests.bench.test_critical_path import CHAIN_COSTS
 from tests.support.commands import result_of
+from tests.support.played import Played, plan_of
 
 
 def played_trace() -> Trace:

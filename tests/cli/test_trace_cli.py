@@ -46,7 +46,7 @@ def test_a_rank_that_comes_late_is_named(proto: str, late: int) -> None:
     delays = [0.0, 0.0]
     delays[late] = 0.1
     with closing(TracedSession(LocalGroup(20.0), [plan], hot=True)) as session:
-        traced = session.trace(plan, TraceOrder(tuple(delays), 2, has_plain=True), 20.0)
+        traced = session.trace(plan, TraceOrder(tuple(delays), 2), 20.0)
     assert (traced.wrong, len(traced.launches), len(traced.plain_s)) == (0, 2, 2)
     by_rank = [actors(plan, rank) for rank in range(plan.n)]
     for ranks in traced.launches:

@@ -7,8 +7,8 @@ import pytest
 from collbench.cli import run
 from collbench.core.errors import UnavailableError
 from collbench.device import card
-from tests.bench.test_blame import LINK_S
 from tests.support.commands import Capture, result_of
+from tests.support.played import LINK_S
 from tests.support.traced_gpus import TracedSession, plant
 
 SMALL = ("--op", "allreduce", "--size", "64K")

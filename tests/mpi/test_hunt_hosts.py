@@ -85,28 +85,3 @@ def test_a_host_that_is_cut_off_is_named_by_one_that_hears_others(tmp_path: Path
             assert run.finish(STUCK_LIMIT_S) == 4
             named = f"rank 1 on host {hosts.names[1]} sent host {hosts.names[0]} no heartbeat"
             assert any(named in line for line in run.errors()), run.stderr
-
-
-BLAME = [*HUNT, "256K", "--blame"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("is_path", [True, False], ids=["path", "host"])
-def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> None:
-    """Of a path an order without it is fast; of a host that sends slowly no order is, and it sends
-    slowly to the next one too.
-    """
-    with two_hosts(tmp_path, 4) as hosts:
-        if is_path:
-            hosts.slow_path(1, 2, "30mbit", "1gbit")
-        else:
-            hosts.slow(1, "30mbit", is_sending=True)
-        for host in (0, 2, 3):
-            hosts.slow(host, "1gbit", is_sending=True)
-        with Run(tmp_path, hosts.command((1, 1, 1, 1), BLAME)) as run:
-            assert run.finish() == 1, run.stderr
-            result = result_of(run.stdout)
-            assert result["part"] == ["link", [1, 2]], run.stderr
-            assert result["is_confirmed"]
-            kept = f"{hosts.names[1]} sends slowly to {hosts.names[3]}, too"
-            assert (kept in result["confirmation"]) != is_path

@@ -86,18 +86,6 @@ def test_topo_measures_the_pairs_of_a_launcher(tmp_path: Path) -> None:
         assert "# 4 measurements in" in run.stderr
 
 
-@pytest.mark.exhaustive
-def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
-    command = corrupt("behind", [*HUNT[:4], "--blame", "--json", "-", "--ranks", "3"])
-    for started in (command, under_mpirun(3, command)):
-        with Run(tmp_path, started) as run:
-            assert run.finish() == 1, run.stderr
-            result = result_of(run.stdout)
-            assert result["part"] == ["late", [1]], run.stderr
-            assert result["is_confirmed"], run.stderr
-            assert 15e3 < result["excess_us"] < 60e3
-
-
 def _words(value: object) -> str:
     """A parameter as every process of the tests spells it."""
     return str(getattr(value, "__name__", value)).strip("_")

@@ -6,7 +6,7 @@ should do last; a library's collective does nothing. late: every rank's results 
 third launch on, after the first check. idle: timed launches do nothing, on CPUs, by libraries and
 on GPUs. idle-singly: those that are timed one by one do nothing. load, timed: rank 1 stops itself
 with SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute
-late. behind: rank 1 comes 20 ms late to every traced launch. byte: rank 1 changes a byte of every
+late. byte: rank 1 changes a byte of every
 message to a partner. guardian: the last that a rank does is to stop its guardian. first, last,
 tenth, half, head, tail: see plants.py.
 """
@@ -25,13 +25,13 @@ from typing import Any
 from unittest.mock import patch
 
 from collbench.backends.base import Batch, GpuOptions
-from collbench.backends.cpu import interpreter, trace
+from collbench.backends.cpu import interpreter
 from collbench.backends.cpu.interpreter import arithmetic
 from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
 from collbench.backends.mpi.rank import MpiRank
-from collbench.backends.repeat import RankTiming, prepare_buffers
+from collbench.backends.repeat import RankTiming
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
 from collbench.core.case import Problem
@@ -127,12 +127,6 @@ idle_by_mpi, idle_singly_by_mpi = map(idle_by_mpi_in, (_timed_by_mpi, _singly_by
 idle_on_gpu, idle_singly_on_gpu = map(idle_on_gpu_in, (_timed_by_gpu, _singly_by_gpu))
 
 
-def behind(problem: Problem, rank: int, source: Any, target: Any, number: int = 0) -> None:
-    prepare_buffers(problem, rank, source, target, number)
-    if rank == 1:
-        time.sleep(0.02)
-
-
 class WrongPairRank(pair_rank.PairRank):
     def _exchange(self, peer: int, out: Any, into: Any, deadline_s: float) -> None:
         if out is not None and self.rank == 1:
@@ -188,8 +182,6 @@ if __name__ == "__main__":
         plant_stop(mpi_group.MpiGroup, "serve", is_after=True)
     elif defect == "guardian":
         atexit.register(stop_guardian)
-    elif defect == "behind":
-        trace.prepare_buffers = behind  # type: ignore[attr-defined]
     elif defect == "byte":
         pairwise.PairRank = WrongPairRank  # type: ignore[attr-defined]
     elif defect == "idle":

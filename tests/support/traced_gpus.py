@@ -12,7 +12,6 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
 from collbench.bench.trace import run as _run_trace
 from collbench.bench.trace import traces as _traces
-from collbench.bench.trace.blame import Part
 from collbench.bench.trace.gpus import stage_actors
 from collbench.machine import discovery
 from collbench.machine.topology.machines import machine_topology
@@ -21,8 +20,8 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.gpus import gpu_price, site_of
-from tests.bench.test_blame import LINK_S, Played
 from tests.bench.test_gpu_traces import stamps_of
+from tests.support.played import LINK_S, Part, Played
 
 MACHINE = "hgx-h100"
 PLAIN_S, STAMPED_S = 2e-5, 2.1e-5

@@ -65,15 +65,12 @@ class RankTrace(NamedTuple):
 
 
 class TraceOrder(NamedTuple):
-    """Launches to trace. delays_s: of each rank, between a barrier and its launch. is_input_late:
-    each rank also writes its input there, which is equal work for all. has_plain: each is preceded
-    by a launch that is not traced.
+    """Launches to trace, each preceded by one that is not. delays_s: of each rank, between a
+    barrier and its launch.
     """
 
     delays_s: tuple[float, ...]
     launches: int
-    is_input_late: bool = False
-    has_plain: bool = False
 
 
 class RankTraces(NamedTuple):
@@ -236,17 +233,16 @@ class TracedRank(CpuRank):
         runner = TracingRunner(plan, first.actors, first.flags, first.is_aborted, turn)
         loaded.runner = runner
         before = self.clock_reading()
-        self._clear(loaded, order.launches * (2 if order.has_plain else 1), deadline_s)
+        self._clear(loaded, order.launches * 2, deadline_s)
         if notes is not None:
             notes.turn()
         traces, plain = [], []
         for _ in range(order.launches):
-            if order.has_plain:
-                arrived = self._at_start(loaded, order, deadline_s)
-                runner.launch(loaded.programs[0], deadline_s)
-                plain.append((arrived, time.monotonic()))
-                if notes is not None:
-                    notes.take()
+            arrived = self._at_start(loaded, order, deadline_s)
+            runner.launch(loaded.programs[0], deadline_s)
+            plain.append((arrived, time.monotonic()))
+            if notes is not None:
+                notes.take()
             arrived = self._at_start(loaded, order, deadline_s)
             begun, events = runner.traced(loaded.programs[0], deadline_s)
             messages = notes.take() if notes is not None else []
@@ -260,11 +256,8 @@ class TracedRank(CpuRank):
     def _at_start(self, loaded: LoadedCpuPlan, order: TraceOrder, deadline_s: float) -> float:
         """Write input and poison, meet all ranks, be late; returns when the rank arrives."""
         problem, buffers = loaded.plan.problem, loaded.buffers.arrays(0)
-        if not order.is_input_late:
-            prepare_buffers(problem, self.rank, *buffers, 0)
+        prepare_buffers(problem, self.rank, *buffers, 0)
         self._barrier(loaded, deadline_s)
-        if order.is_input_late:
-            prepare_buffers(problem, self.rank, *buffers, 0)
         if delay_s := order.delays_s[self.rank]:
             time.sleep(delay_s)
         return time.monotonic()

@@ -77,7 +77,7 @@ def traced(
         settings = Settings(hot=True, timeout_s=timeout_s, gpus=tuple(gpus))
         return _traced_on_gpus(plan, case, group, launches, settings, delays_s)
     pairs = max(_PAIRS, launches)
-    order = TraceOrder(delays_s or (0.0,) * plan.n, _WARM_UP + pairs, has_plain=True)
+    order = TraceOrder(delays_s or (0.0,) * plan.n, _WARM_UP + pairs)
     with closing(TracedSession(group, [plan], hot=True)) as session:
         found = session.trace(plan, order, timeout_s)
     _refuse_wrong(found.wrong)

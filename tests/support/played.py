@@ -1,24 +1,18 @@
-"""The reduction of waits to their root, on launches that are played action by action with a link, a
-rank or an arrival that takes long.
-"""
+"""Launches that are played action by action, of which a link, a rank or an arrival takes long."""
 
 import random
 from collections.abc import Mapping
-
-import pytest
+from typing import Literal
 
 from collbench.backends.cpu.flags import filled, freed
 from collbench.backends.cpu.trace import RankTrace, TraceEvent
-from collbench.bench.trace.blame import Blame, Part, blame
-from collbench.bench.trace.blame_table import lines
 from collbench.core.case import Case
 from collbench.planning.lowering import TrackActions, actors, room_wanted
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from tests.support.tiers import tiered
 
 WORK_S, LINK_S, NOISE = 20e-6, 50e-6, 0.2
-LAUNCHES = 4
+Part = tuple[Literal["late", "work", "link"], tuple[int, ...]]
 
 
 def plan_of(algo: str, n: int) -> Plan:
@@ -106,52 +100,3 @@ class Played:
 
     def noisy(self, seconds: float) -> float:
         return seconds * (1 + self.chance.uniform(0, NOISE))
-
-    def blame(self) -> Blame:
-        return blame(self.plan, self.actors, [self.launch() for _ in range(LAUNCHES)])
-
-
-@pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving", "star", "chain"])
-@tiered("n", [3, 4, 5], 1)
-def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:
-    plan = plan_of(algo, n)
-    for seed in range(10):
-        played = Played(plan, {}, seed)
-        assert played.blame().part is None
-    one = blame(played.plan, played.actors, [played.launch()])  # medians do not add up
-    assert sum(one.shares.values()) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_one_launch_that_takes_long_does_not_change_what_is_shown() -> None:
-    plan = plan_of("ring", 3)
-    usual, late = Played(plan, {}), Played(plan, {("late", (1,)): 400.0})
-    launches = [usual.launch(), late.launch(), usual.launch()]
-    found = blame(plan, usual.actors, launches)
-    assert max(found.waits_s.values()) <= found.total_s
-    assert found.shares["late", (1,)] < 0.1
-
-
-@pytest.mark.parametrize(
-    ("algo", "n", "part"),
-    [
-        ("ring", 4, ("link", (1, 2))),
-        ("ring", 3, ("link", (2, 0))),
-        ("ring", 4, ("late", (2,))),
-        ("ring", 5, ("work", (3,))),
-        ("twoshot", 4, ("link", (0, 3))),
-        ("twoshot", 4, ("late", (1,))),
-        ("tree", 5, ("late", (4,))),
-        ("halving", 4, ("work", (1,))),
-    ],
-)
-def test_what_takes_long_is_blamed(algo: str, n: int, part: Part) -> None:
-    found = Played(plan_of(algo, n), {part: 40.0}).blame()
-    assert found.part == part
-    assert found.share > 0.3
-    assert 0 < found.excess_s < found.total_s
-    names = [f"rank{rank}" for rank in range(n)]
-    for is_confirmed in (True, False):
-        shown = lines(found, names, "Confirmed: so.", 80, is_confirmed=is_confirmed)
-        assert max(map(len, shown)) <= 80
-        word = ("LATE" if part[0] == "late" else "SLOW") if is_confirmed else "Perhaps"
-        assert any(line.startswith(f"{word} ") for line in shown)
