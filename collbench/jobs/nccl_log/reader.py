@@ -8,7 +8,7 @@ from functools import partial
 
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
-from collbench.jobs.nccl_log.kinds import KINDS, LineKind, match_of
+from collbench.jobs.nccl_log.kinds import LineKind, kinds, match_of
 from collbench.jobs.nccl_log.lines import (
     LONGEST,
     Headers,
@@ -109,7 +109,7 @@ class LogReader:
             if name.startswith("_on_")
         }
         teaches = {*self._handlers, *_SILENT, "mixed_nets"}
-        self._mute = {kind.name for kind in KINDS} - teaches
+        self._mute = {kind.name for kind in kinds()} - teaches
 
     def feed(self, name: str, lines: Iterable[str]) -> None:
         """Read one file."""
