@@ -591,7 +591,6 @@ def generated() -> dict[Path, Callable[[], str]]:
 PICTURES = {
     "hgx-h200.svg": "collbench topo --machine hgx-h200 --svg -",
     "dgx-1v.svg": "collbench topo --machine dgx-1v --svg -",
-    "ring-steps.svg": "collbench algos ring --op allreduce --ranks 4 --svg -",
     "h200x4-allreduce.png": "grep -E '^(op|allreduce),' profiles/results/h200x4.csv > h200x4.csv;"
     " collbench compare h200x4.csv --plot out.png > out.txt && cat out.png",
 }

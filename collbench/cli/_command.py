@@ -31,6 +31,7 @@ force_option = click.option(
 _TOPO_INFER = "`doctor` says whether the tree is hidden, `topo --measure` what pairs reach"
 _GONE: Mapping[tuple[str | None, str], str] = {
     ("algos", "--msccl"): "such files are only read",
+    ("algos", "--svg"): "--html plays the steps",
     ("compare", "--bands"): "the summary has the speedups over a library, and where they are",
     ("compare", "--nccl-rows"): "--tuner writes the file that NCCL's plugin reads",
     ("doctor", "--html"): "--json FILE writes the findings",

@@ -1,22 +1,12 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import (
-    DRAWING,
-    MAX_RANKS,
-    PAGE,
-    OneOf,
-    OutputFile,
-    Size,
-    Whole,
-    json_option,
-)
+from collbench.cli._options import MAX_RANKS, PAGE, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
 from collbench.core.files import check_writable, result_json, write_document
@@ -36,7 +26,6 @@ if TYPE_CHECKING:
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
 _DRAWN_STEPS = 200  # of a rank: about as many lines
-_DRAWINGS = ("svg", "html")
 _ALGOS_RULES = (
     Rule(
         options=("ranks", "root", "hosts"),
@@ -51,7 +40,7 @@ _ALGOS_RULES = (
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
     ),
     Rule(
-        options=_DRAWINGS,
+        options=("html",),
         when=lambda options: (
             not is_file(options["name"] or "") and not (options["name"] and options["op"])
         ),
@@ -75,18 +64,10 @@ _ALGOS_RULES = (
         hint="give one, for example --size 1M",
     ),
     Rule(
-        options=(*_DRAWINGS, "size"),
+        options=("html", "size"),
         when=lambda options: options["ranks"] > _DRAWN_RANKS,
         message="{ranks} ranks are too many to draw",
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
-    ),
-    Rule(
-        options=("svg",),
-        when=lambda options: (
-            options["svg"] != "-" and Path(options["svg"]).suffix.lower() not in ("", ".svg")
-        ),
-        message="a drawing is SVG only, not {svg}",
-        hint="give a name that ends in .svg",
     ),
 )
 
@@ -139,12 +120,6 @@ _ALGOS_RULES = (
 )
 @force_option
 @click.option(
-    "--svg",
-    metavar="FILE",
-    type=OutputFile(DRAWING),
-    help="Write a drawing of every step, for example to ring.svg; - is stdout.",
-)
-@click.option(
     "--html",
     metavar="FILE",
     type=OutputFile(PAGE),
@@ -162,7 +137,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
-      collbench algos ring --op allreduce --svg ring.svg --html ring.html
+      collbench algos ring --op allreduce --html ring.html
       collbench algos ring --op allreduce --size 1M --proto ll128 --slots 4
       collbench algos mine.xml
     """
@@ -276,26 +251,20 @@ def _draw_rounds(schedule: Schedule) -> None:
 
 
 def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | None" = None) -> bool:
-    """Write what is asked for, drawings and the steps as JSON; returns whether that is all. Raises
+    """Write what is asked for, the page and the steps as JSON; returns whether that is all. Raises
     UnavailableError if a file cannot be written.
     """
     from collbench.planning.cut import playback_of, steps_data
     from collbench.schedules.drawings.page import page
-    from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play
 
-    kinds = [kind for kind in _DRAWINGS if options[kind]]
-    for kind in kinds:
-        if options[kind] != "-":
-            check_writable(options[kind], f"--{kind}")
-    if kinds:
+    if options["html"]:
+        if options["html"] != "-":
+            check_writable(options["html"], "--html")
         if world.n > _DRAWN_RANKS:
             raise UsageError(f"{world.n} ranks are too many to draw", "at most 16 are drawn")
-        if options["svg"]:
-            write_document(svg(play(schedule), world.hosts), options["svg"], "--svg")
-        if options["html"]:
-            steps, slots = playback_of(plan) if plan is not None else (play(schedule), None)
-            write_document(page(steps, world.hosts, slots), options["html"], "--html")
+        steps, slots = playback_of(plan) if plan is not None else (play(schedule), None)
+        write_document(page(steps, world.hosts, slots), options["html"], "--html")
     if options["json"] is not None:
         write_document(result_json(steps_data(schedule, plan)), options["json"], "--json")
-    return bool(kinds) or options["json"] == "-"
+    return bool(options["html"]) or options["json"] == "-"

@@ -60,12 +60,11 @@ def test_algos_refuses(invoke: Invoke, args: list[str]) -> None:
 RING = ("algos", "ring", "--op", "allreduce")
 
 
-def test_algos_writes_a_picture_and_a_page(invoke: Invoke, tmp_path: Path) -> None:
-    picture, page = tmp_path / "ring.svg", tmp_path / "ring.html"
-    code, out, err = invoke(*RING, "--svg", str(picture), "--html", str(page))
+def test_algos_writes_a_page(invoke: Invoke, tmp_path: Path) -> None:
+    page = tmp_path / "ring.html"
+    code, out, err = invoke(*RING, "--html", str(page))
     assert (code, out) == (0, "")
-    assert err.count("wrote") == 2
-    assert picture.read_text().startswith("<svg")
+    assert err.count("wrote") == 1
     assert page.read_text().startswith("<!DOCTYPE html>")
     code, out, _ = invoke(*RING, "--html", "-")
     assert (code, out) == (0, page.read_text())
@@ -98,14 +97,13 @@ def test_algos_shows_how_messages_are_cut(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("algos", "--svg", "-"), 2, "--svg: one schedule is drawn"),
+        (("algos", "--svg", "-"), 2, "--svg is no option any more"),
         (("algos", "ring", "--html", "-"), 2, "--html: one schedule is drawn"),
-        ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
-        ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
+        ((*RING, "--ranks", "17", "--html", "-"), 2, "--html: 17 ranks are too many to draw"),
+        ((*RING, "--json", "-", "--html", "-"), 2, "--json: --html writes there, too"),
         ((*RING, "--slots", "4"), 2, "--slots: nothing is cut without a size"),
         ((*RING, "--size", "3"), 2, "3 of float32 have no element for every block"),
         (("algos", "ring", "--size", "1M"), 2, "--size: messages are shown of one registered"),
-        ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
         ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
     ],
 )

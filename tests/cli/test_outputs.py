@@ -53,7 +53,6 @@ WRITES = {
     ("topo", "--json"): "topo --machine dgx-1v",
     ("tune", "--json"): "tune --show",
     ("algos", "--json"): "algos ring --op allreduce",
-    ("algos", "--svg"): "algos ring --op allreduce --ranks 2",
     ("algos", "--html"): "algos ring --op allreduce --ranks 2",
 }
 # What takes no processes and no minutes, and so is written twice, too.
@@ -62,7 +61,7 @@ QUICK = [
     *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
     *(("compare", "--junit"), ("compare", "--prometheus"), ("compare", "--plot")),
     *(("compare", "--html"), *(("doctor", f"--{name}") for name in ASSESSMENT_FILES)),
-    *(("predict", "--csv"), ("predict", "--json"), ("algos", "--svg"), ("algos", "--html")),
+    *(("predict", "--csv"), ("predict", "--json"), ("algos", "--html")),
 ]
 FOREIGN = "Date,Amount\n2026-11-26,12\n"
 

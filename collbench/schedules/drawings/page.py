@@ -13,8 +13,9 @@ from collbench.core.web.colors import FAMILIES
 from collbench.core.web.html import element, embedded
 from collbench.core.web.parts import document, part, style
 from collbench.schedules.drawings.step_words import StepWords
-from collbench.schedules.drawings.steps import columns_of, level
 from collbench.schedules.playback import Flight, Playback
+
+_BLOCK, _FULL = 5, 6  # places in the scale of colours: of a block, of a whole sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +134,8 @@ def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
         "slots": slots.count,
         "isReduction": played.is_reduction,
         "color": f"f-{name if name in FAMILIES else 'other'}",
-        "columns": columns_of(played),
-        "levels": [
-            level((1 << count) - 1, n, is_reduction=played.is_reduction) for count in range(n + 1)
-        ],
+        "columns": _columns_of(played),
+        "levels": [_level(count, n, is_reduction=played.is_reduction) for count in range(n + 1)],
         "stops": list(played.stops),
         "ranks": ranks,
         "flights": [
@@ -169,6 +168,29 @@ def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
             for update in played.updates()
         ],
     }
+
+
+def _columns_of(played: Playback) -> int:
+    """Cells of a rank side by side. In an alltoall its own blocks fill whole rows, if they can."""
+    if not played.is_crossed:
+        return min(4, max(map(len, played.keys())))
+    n = played.schedule.n
+    most = 5 if n <= 10 else 8
+    whole = [n // rows for rows in range(1, n) if n % rows == 0 and n // rows <= most]
+    return max(whole, default=min(n, 8))
+
+
+def _level(count: int, n: int, *, is_reduction: bool) -> int:
+    """The place in the scale of colours of a cell with so many ranks' contributions.
+
+    >>> [_level(count, 8, is_reduction=True) for count in range(9)]
+    [0, 1, 1, 2, 2, 3, 3, 4, 6]
+    """
+    if not count:
+        return 0
+    if not is_reduction:
+        return _BLOCK
+    return _FULL if count == n else 1 + 3 * (count - 1) // max(n - 2, 1)
 
 
 def _backs(played: Playback, slots: Slots) -> dict[Flight, float | None]:

@@ -163,14 +163,6 @@ class StepWords:
         ranks = members(mask)
         return f"rank {ranks[0]}'s" if len(ranks) == 1 else f"the sum of {ranks_text(ranks)}"
 
-    def message(self, flight: Flight) -> str:
-        """A message in a sentence."""
-        about = self.contribution(flight.values, flight.source)
-        return (
-            f"rank {flight.source} to rank {flight.target}, port {flight.port}:"
-            f" {self.names(flight.values)}{f', {about}' if about else ''}"
-        )
-
     def heading(self, number: int) -> str:
         """What a step is called: 0 is the start."""
         last = len(self.played.stops)
