@@ -39,7 +39,8 @@ _GONE: Mapping[tuple[str | None, str], str] = {
     ("sweep", "--trace"): "collbench trace --out FILE writes it",
     ("topo", "--budget"): _TOPO_INFER,
     ("topo", "--infer"): _TOPO_INFER,
-    ("trace", "--steps"): "--html draws the launch, `algos --html` plays the steps",
+    ("trace", "--html"): "--out FILE writes the timeline, which ui.perfetto.dev draws",
+    ("trace", "--steps"): "--out writes the timeline, `algos --html` plays the steps",
 }
 
 

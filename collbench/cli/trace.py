@@ -4,7 +4,7 @@ import click
 
 from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole, json_option
+from collbench.cli._options import VERSION, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.options import OPTIONS, Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -79,11 +79,6 @@ _OPTIONS = (
             " to trace.json; - is stdout."
         ),
     ),
-    click.option(
-        "--html",
-        type=OutputFile(PAGE),
-        help="Write a page that draws the timeline, for example to trace.html; - is stdout.",
-    ),
     json_option("trace", "the chain and its causes"),
     setting_option(OPTIONS["timeout_s"]),
 )
@@ -114,7 +109,7 @@ def command(context: click.Context, /, **_: object) -> int:
     \b
     Examples:
       collbench trace --op allreduce --size 64K -g 2
-      collbench trace --op allreduce --size 1M --algo ring --out trace.json --html trace.html
+      collbench trace --op allreduce --size 1M --algo ring --out trace.json
       mpirun -n 4 collbench trace --op broadcast --size 8M --transport net
     """
     from collbench.bench.trace.run import run_trace

@@ -2,13 +2,11 @@
 
 import json
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.graph import launch_graph
 from collbench.bench.trace.least_time import LeastTime
-from collbench.bench.trace.page import trace_page
 from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import choice_lines, trace_json
 from collbench.core.case import Case
@@ -57,25 +55,6 @@ def test_chrome_trace_events_obey_their_rules() -> None:
         if one["ph"] in "sf":
             spans_here = threads[one["pid"], one["tid"]]
             assert any(start - 1e-6 <= one["ts"] <= end + 1e-6 for start, end in spans_here)
-
-
-def test_the_page_draws_every_track_and_requests_nothing() -> None:
-    trace = played_trace()
-    text = trace_page(trace, summary(trace, CHAIN_COSTS), CHAIN_COSTS, "a machine; 2026-11-28")
-    assert "a machine; 2026-11-28" in text
-    seen: list[str] = []
-
-    class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            seen.append(tag)
-            assert not {"src", "href"} & {name for name, value in attrs if value != "data:,"}
-
-    Parser().feed(text)
-    assert "script" not in seen
-    assert "b" not in seen
-    lanes = {(one.rank, one.track) for one in trace.launches[0].actions}
-    assert text.count("<li>rank ") == len(lanes)
-    assert seen.count("rect") > 3 * len(lanes)
 
 
 def test_the_chain_is_a_document() -> None:

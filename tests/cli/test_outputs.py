@@ -36,7 +36,6 @@ WRITES = {
     ("log", "--json"): "log nccl.log",
     ("log", "--html"): "log nccl.log",
     ("trace", "--out"): "trace --backend cpu --size 1K --ranks 2",
-    ("trace", "--html"): "trace --backend cpu --size 1K --ranks 2",
     ("trace", "--json"): "trace --backend cpu --size 1K --ranks 2",
     ("compare", "--json"): f"compare new.csv {ROWS}",
     ("compare", "--junit"): f"compare new.csv {ROWS}",

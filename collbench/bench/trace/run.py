@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from datetime import datetime
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
@@ -10,7 +9,6 @@ from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import Ranks, ranks_of, recordings_of, topology_of_all
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.least_time import least_time
-from collbench.bench.trace.page import trace_page
 from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import choice_lines, trace_json, trace_lines
 from collbench.bench.trace.traces import chain_costs, default_ranks, refuse_too_many, traced
@@ -22,11 +20,10 @@ from collbench.core.host import cpu_name
 from collbench.core.launcher import launcher
 from collbench.core.options import Options, refusal
 from collbench.core.screen import remark, say, width
-from collbench.core.text import counted
 from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all
 
-_FILES = ("out", "html", "json")
+_FILES = ("out", "json")
 
 
 def run_trace(options: Options) -> int:
@@ -73,10 +70,6 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
     model = model_of_all() if case.backend == "cuda" else cpu_name()
     if options["out"] is not None:
         write_document(chrome_trace(trace), options["out"], "--out")
-    if options["html"] is not None:
-        hosts = counted(len(set(group.hosts)) or 1, "host")
-        origin = f"{model}, {hosts}; measured {datetime.now():%Y-%m-%d}"
-        write_document(trace_page(trace, found, costs, origin), options["html"], "--html")
     if options["json"] is not None:
         write_document(trace_json(trace, found, costs, model), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)
