@@ -5,9 +5,7 @@ Prometheus: gauges in base units, for the textfile collector of node_exporter (p
 exposition formats, metric naming). Hosts: the brackets of Slurm's `scontrol show hostlist`.
 """
 
-import os
 import re
-import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,11 +86,6 @@ class Assessment:
         """
         hosts = {one.host for one in self.lines if one.grade == "bad"}
         return tuple(sorted(filter(_HOST.fullmatch, hosts)))
-
-
-def this_host() -> str:
-    """What this host is called; under Slurm as it calls its nodes."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def check_assessment_files(options: Mapping[str, object], *others: str) -> None:

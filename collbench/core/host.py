@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from collbench.core.errors import CollbenchError
+from collbench.core.launcher import launcher
 from collbench.core.text import counted
 from collbench.core.units import parse_size
 
@@ -26,11 +27,12 @@ _NO_LIMIT = 1 << 62  # of bytes; version 1 writes a number of this order where i
 
 
 def host_name() -> str:
-    """What this host is called: as Slurm calls it where that differs in the domain alone, since an
-    mpirun may have passed the variable on from another host.
+    """What this host is called; under Slurm as it calls its nodes. An mpirun may have passed the
+    variable on from another host: to several ranks it counts if it differs in the domain alone.
     """
     name, node = socket.gethostname(), os.environ.get("SLURMD_NODENAME", "")
-    return node if node.partition(".")[0] == name.partition(".")[0] else name
+    is_own = launcher() is None or node.partition(".")[0] == name.partition(".")[0]
+    return node if node and is_own else name
 
 
 def usable_cores() -> int:

@@ -22,14 +22,13 @@ from collbench.core.assessment import (
     check_assessment_files,
     hostlist,
     talk_beside,
-    this_host,
     write_assessment,
 )
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import command_line, write_document
-from collbench.core.host import cpu_name, usable_cores
+from collbench.core.host import cpu_name, host_name, usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.limits import (
     CEILING_FAIL_SHARE,
@@ -154,7 +153,7 @@ def run_check(options: Options, end_s: float) -> int:
 
 def node_name(hosts: Sequence[str]) -> str:
     """Under which name a check of ranks on these hosts is kept: of several that of `bad:`."""
-    return hostlist(hosts) if len(set(hosts)) > 1 else this_host()
+    return hostlist(hosts) if len(set(hosts)) > 1 else host_name()
 
 
 def machine_kind(device: str, who: Asked) -> str:

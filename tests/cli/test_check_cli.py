@@ -17,9 +17,8 @@ import pytest
 from collbench.backends.cpu import interpreter
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
 from collbench.bench.ranks import Asked
-from collbench.core.assessment import this_host
 from collbench.core.errors import UNJUDGED_CODE
-from collbench.core.host import usable_cores
+from collbench.core.host import host_name, usable_cores
 from collbench.core.options import Settings
 from collbench.core.record import Record, read
 from collbench.doctor import run_check as _run_check
@@ -60,7 +59,7 @@ def test_a_check_and_its_documents(
     document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
-    assert document["hosts"] == [this_host()]
+    assert document["hosts"] == [host_name()]
     assert "collbench check --save" in err
     names = [one["name"] for one in document["checks"]]
     assert names == [
@@ -357,14 +356,14 @@ def test_without_its_gpus_a_node_fails_until_somebody_chooses_the_cpus(
 ) -> None:
     monkeypatch.setattr("collbench.bench.ranks.has_nvidia_gpus", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    had = SavedCheck(this_host(), "8 x GPU", "2026-11-23", "PASS", {"link": 1.0}, {H200S: 8})
+    had = SavedCheck(host_name(), "8 x GPU", "2026-11-23", "PASS", {"link": 1.0}, {H200S: 8})
     keep(had, tmp_path)
     nodes = ("--nodes", str(tmp_path))
     for _ in range(2):
         code, out, _ = invoke("check", "--save", *nodes)
         assert (code, "there were 8 x NVIDIA H200" in out) == (1, True)
     assert invoke(*CHECK, *nodes)[0] != 1
-    *_, last = read_nodes(tmp_path)[this_host()]
+    *_, last = read_nodes(tmp_path)[host_name()]
     assert (last.verdict, last.devices) == ("FAIL", {"CPU core": usable_cores()})
 
 

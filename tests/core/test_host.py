@@ -75,17 +75,19 @@ def test_one_core_is_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "node", "name"),
+    ("own", "node", "ranks", "name"),
     [
-        ("h3.lab.local", "h3", "h3"),
-        ("h3", "h3.lab", "h3.lab"),
-        ("h3.lab.local", "h1", "h3.lab.local"),  # by an mpirun on h1
-        ("h3", "", "h3"),
+        ("h3.lab.local", "h3", "4", "h3"),
+        ("h3", "h3.lab", "4", "h3.lab"),
+        ("h3.lab.local", "h1", "4", "h3.lab.local"),  # by an mpirun on h1
+        ("ip-10-0-0-3", "gpu-3", "", "gpu-3"),  # in a prolog
+        ("h3", "", "", "h3"),
     ],
 )
 def test_a_host_is_called_as_slurm_calls_it(
-    monkeypatch: pytest.MonkeyPatch, own: str, node: str, name: str
+    monkeypatch: pytest.MonkeyPatch, own: str, node: str, ranks: str, name: str
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: own)
     monkeypatch.setenv("SLURMD_NODENAME", node)
+    monkeypatch.setenv("PMI_SIZE", ranks)
     assert host.host_name() == name
