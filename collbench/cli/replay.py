@@ -44,8 +44,7 @@ _OPTIONS = (
         type=Whole(2, 4096),
         help=(
             "The most ranks of a communicator, for example 4: larger ones of the job are run with"
-            " so many, at the same size. Default: as in the job. Chakra's traces may not say how"
-            " many they have."
+            " so many, at the same size. Default: as in the job."
         ),
     ),
     click.option(
@@ -120,9 +119,8 @@ def command(context: click.Context, /, **_: object) -> int:
     and what that saves.
 
     FILES are logs of NCCL with NCCL_DEBUG_SUBSYS=INIT,COLL, a dump of PyTorch's flight recorder (as
-    JSON), a trace of PyTorch's profiler, an execution trace (PyTorch's or Chakra's, as JSON), or
-    what NCCL's Inspector writes, for Prometheus too; plain or gzip; - is stdin. The content decides
-    which it is.
+    JSON), a trace of PyTorch's profiler, or what NCCL's Inspector writes, for Prometheus too; plain
+    or gzip; - is stdin. The content decides which it is.
 
     \b
     Examples:

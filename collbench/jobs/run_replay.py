@@ -114,11 +114,7 @@ def _default_backends(options: Options) -> tuple[str, ...]:
 
 
 def _drive(options: Options, group: Group, settings: Settings, where: Ranks) -> int:
-    job = (
-        mix(options["mix"])
-        if "mix" in options
-        else _read(options["files"], options.get("ranks", 0))
-    )
+    job = mix(options["mix"]) if "mix" in options else _read(options["files"])
     steps = steps_of(job)
     known: dict[str, Value] = {name: options.get(name, "auto") for name in ("algo", "proto")}
     stand = Stand(
@@ -160,7 +156,7 @@ def _show(options: Options, replay: Replay) -> None:
     say("\n".join(replay_lines(replay, width(out))), file=out)
 
 
-def _read(files: Sequence[str], ranks: int) -> Job:
+def _read(files: Sequence[str]) -> Job:
     with ExitStack() as stack:
         inputs = [(file, *stack.enter_context(opened(file))) for file in files]
         for file, head, _ in inputs:
@@ -168,7 +164,7 @@ def _read(files: Sequence[str], ranks: int) -> Job:
         names = ["stdin" if file == "-" else Path(file).name for file, _, _ in inputs]
         heads = [head.decode("utf-8", "replace") for _, head, _ in inputs]
         texts = [text for _, _, text in inputs]
-        return formats.read(list(zip(names, texts, strict=True)), heads, ranks)
+        return formats.read(list(zip(names, texts, strict=True)), heads)
 
 
 def _stands(operations: Sequence[JobOperation], stand: Stand) -> list[str]:

@@ -28,10 +28,10 @@ FSDP = (
 TRACE = Path(__file__).parent.parent.parent / "docs/examples/trace.json"
 
 
-def read(*texts: str, ranks: int = 0) -> Job:
+def read(*texts: str) -> Job:
     """The job of files with these texts."""
     files = [(f"rank{number}", io.StringIO(text)) for number, text in enumerate(texts)]
-    return formats.read(files, [text[:4096] for text in texts], ranks)
+    return formats.read(files, [text[:4096] for text in texts])
 
 
 def kinds(job: Job) -> list[tuple[str, int, str, int]]:
@@ -88,47 +88,6 @@ RECORDER = json.dumps(
         ],
     }
 )
-NODES = [
-    {
-        "id": number,
-        "name": "record_param_comms",
-        "ctrl_deps": 1,
-        "attrs": [
-            {"name": key, "type": "", "value": value}
-            for key, value in {
-                "collective_name": name,
-                "dtype": "BFloat16",
-                "in_msg_nelems": sent,
-                "out_msg_nelems": received,
-                "pg_size": 4,
-                "pg_name": "0",
-            }.items()
-        ],
-    }
-    for number, (name, sent, received) in enumerate(
-        (("_allgather_base", 1024, 4096), ("wait", 0, 0), ("allreduce", 100, 100))
-    )
-]
-OBSERVED = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": NODES})
-# as protobuf's JSON: numbers of 64 bits are texts, objects follow each other
-CHAKRA = '{\n  "version": "0.0.4"\n}' + "".join(
-    json.dumps(
-        {
-            "id": str(number),
-            "name": f"node{number}",
-            "type": "COMM_COLL_NODE",
-            "startTimeMicros": str(10 * number),
-            "durationMicros": "7",
-            "attr": [
-                {"name": "comm_type", "int64Val": str(kind)},
-                {"name": "comm_size", "int64Val": str(size)},
-                {"name": "group_size", "int64Val": "4"},
-            ],
-        },
-        indent=2,
-    )
-    for number, (kind, size) in enumerate(((2, 2048), (0, 200)), 1)
-)
 INSPECTOR = "\n".join(
     json.dumps(
         {
@@ -157,8 +116,6 @@ PROMETHEUS = "# TYPE nccl_bus_bandwidth_gbs gauge\n" + "\n".join(
     [
         (LOG, "a log of NCCL", "bfloat16"),
         (RECORDER, "a dump of PyTorch's flight recorder", "bfloat16"),
-        (OBSERVED, "an execution trace (Chakra)", "bfloat16"),
-        (CHAKRA, "an execution trace (Chakra)", "float32"),
         (INSPECTOR, "output of NCCL's Inspector", "float32"),
         (PROMETHEUS, "output of NCCL's Inspector for Prometheus", "float32"),
     ],
@@ -169,15 +126,9 @@ def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
     assert kinds(job) == [(op, size, dtype, ranks) for op, size, _, ranks in WANTED]
 
 
-def test_a_graph_of_chakra_takes_its_ranks_from_the_command_line() -> None:
-    node = {"Id": 1, "Name": "a", "NodeType": 7, "runtime": 5, "is_cpu_op": False}
-    silent = {**node, "is_cpu_op": True}
-    text = json.dumps({"workload_graph": [silent, {**node, "comm_type": 2, "comm_size": 2048}]})
-    with pytest.raises(UsageError, match="how many ranks"):
-        read(text)
-    job = read(text, ranks=4)
-    assert kinds(job) == [("allgather", 8192, "float32", 4)]
-    assert len(job.remarks) == 1  # of types
+def test_an_execution_trace_is_named() -> None:
+    with pytest.raises(UsageError, match="is for simulators"):
+        read('{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "ctrl_deps": 0}]}')
 
 
 def test_times_of_formats() -> None:
@@ -185,7 +136,6 @@ def test_times_of_formats() -> None:
         (1000.0, 500.0),
         (3000.0, 500.0),
     ]
-    assert [(one.start_us, one.duration_us) for one in read(CHAKRA).calls] == [(10, 7), (20, 7)]
     assert [one.duration_us for one in read(INSPECTOR).calls] == [41, 42]
     assert [one.duration_us for one in read(PROMETHEUS).calls] == [41, 42]
 

@@ -17,6 +17,7 @@ LOG = "nccl_log"  # which has no beginning of its own: what nothing else takes i
 
 # what a document with other values than its format has leads to
 _NO_SUCH_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_OF_EXECUTION_TRACES = ('"ctrl_deps"', '"ctrlDeps"', '"workload_graph"', '"COMM_COLL_NODE"')
 
 Opened = Sequence[tuple[str, IO[str]]]  # files by their names
 
@@ -30,27 +31,28 @@ class Format(Protocol):
     def is_mine(self, head: str) -> bool:
         """Whether a file begins like one of this format."""
 
-    def read(self, files: Opened, ranks: int) -> Job:
-        """The job of these files; ranks: of communicators whose size they do not say, 0 if nobody
-        knows. Raises UsageError.
-        """
+    def read(self, files: Opened) -> Job:
+        """The job of these files. Raises UsageError."""
 
 
 def format_of(head: str) -> Format:
-    """The format of a file by its beginning.
+    """The format of a file by its beginning. Raises UsageError for an execution trace.
 
     >>> format_of('{"traceEvents": []}').NAME
     "a trace of PyTorch's profiler"
     """
+    if any(key in head for key in _OF_EXECUTION_TRACES):
+        raise UsageError(
+            "an execution trace (Chakra) is for simulators, and not read",
+            "give a trace of torch.profiler.profile, by export_chrome_trace",
+        )
     others = (name for name in FAMILY if name != LOG)
     name = next((one for one in others if cast(Format, FAMILY.load(one)).is_mine(head)), LOG)
     return cast(Format, FAMILY.load(name))
 
 
-def read(files: Opened, heads: Sequence[str], ranks: int = 0) -> Job:
-    """The job of files that begin so, which are of one format; ranks: of communicators whose size
-    they do not say. Raises UsageError.
-    """
+def read(files: Opened, heads: Sequence[str]) -> Job:
+    """The job of files that begin so, which are of one format. Raises UsageError."""
     formats = {one.NAME: one for one in map(format_of, heads)}
     if len(formats) > 1:
         raise UsageError(
@@ -59,7 +61,7 @@ def read(files: Opened, heads: Sequence[str], ranks: int = 0) -> Job:
         )
     (chosen,) = formats.values()
     try:
-        job = chosen.read(files, ranks)
+        job = chosen.read(files)
     except _NO_SUCH_DOCUMENT as error:
         raise UsageError(
             f"{files[0][0]}: {chosen.NAME} has what none has: {error}", chosen.HINT

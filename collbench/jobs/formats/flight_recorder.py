@@ -29,7 +29,7 @@ def is_mine(head: str) -> bool:
     )
 
 
-def read(files: Opened, _: int) -> Job:
+def read(files: Opened) -> Job:
     """The calls of the first file's rank."""
     (name, text), remarks = first_only(files)
     data = document(text, name, NAME)

@@ -29,7 +29,7 @@ def is_mine(head: str) -> bool:
     )
 
 
-def read(files: Opened, _: int) -> Job:
+def read(files: Opened) -> Job:
     """The calls of one rank, in the order in which they began, or else were written."""
     by_rank: dict[tuple[str, int], list[Call]] = {}
     dropped = 0

@@ -39,7 +39,7 @@ def is_mine(head: str) -> bool:
     )
 
 
-def read(files: Opened, _: int) -> Job:
+def read(files: Opened) -> Job:
     """The kinds of collectives of the GPU with the most, each once, with its mean time."""
     by_gpu: dict[tuple[str, str], list[Call]] = {}
     for _name, file in files:

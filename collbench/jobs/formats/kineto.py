@@ -38,7 +38,7 @@ def is_mine(head: str) -> bool:
     return any(key in head for key in keys) or (head.lstrip()[:1] == "[" and '"ph"' in head)
 
 
-def read(files: Opened, _: int) -> Job:
+def read(files: Opened) -> Job:
     """The calls of the first file's rank, in the order in which they ran."""
     (name, text), remarks = first_only(files)
     data = document(text, name, NAME)

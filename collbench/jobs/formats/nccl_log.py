@@ -36,7 +36,7 @@ def is_mine(head: str) -> bool:
     return " NCCL " in head
 
 
-def read(files: Opened, _: int) -> Job:
+def read(files: Opened) -> Job:
     """The calls of the rank that made most, of all communicators in the order of its lines."""
     reader = LogReader()
     for name, lines in files:
