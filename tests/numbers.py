@@ -108,10 +108,10 @@ def written_words() -> int:
 
 
 NUMBERS = (
-    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 87_490, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_450, 38_000),
-    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_433, 3_500),
-    Number("hand-written words", written_words, 41_930, 42_000),
+    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 85_322, 60_000),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_060, 38_000),
+    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_359, 3_500),
+    Number("hand-written words", written_words, 41_854, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
     Number("arrows between rooms", lambda: len(arrows()), 45, 45),
     Number("rooms that cli imports", lambda: len([1 for a, _ in arrows() if a == "cli"]), 8, 9),

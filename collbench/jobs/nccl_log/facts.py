@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from collbench.jobs.nccl_log.lines import LogMessage
 from collbench.jobs.nccl_log.model import LoggedChoice, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
+Fact = Callable[[LogReport, LogMessage, "re.Match[str]", LogPlace], None]
+# the table that a line counts in, and its key there. Any: each table has its own
+Where = Callable[[LogReport, "re.Match[str]"], tuple[dict[Any, Seen], Any]]
 _MOST = 50_000  # of settings and of choices: a log has far fewer
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -14,17 +18,6 @@ _CODES = (
     "success", "an error of CUDA", "an error of the system", "an internal error",
     "an invalid argument", "an invalid use", "the error of another rank",
 )  # fmt: skip
-
-
-def _network(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    report.networks.setdefault(match["name"], Seen()).add(place, message.source.host)
-
-
-def _network_assigned(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    if match["kind"] == "NET":
-        _network(report, message, match, place)
 
 
 def _nics_ib(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
@@ -45,76 +38,11 @@ def _nics_socket(
     report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
 
 
-def _ofi_provider(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
-    report.nics.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _bootstrap(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    name = match["interface"].rpartition("]")[2]
-    report.interfaces.setdefault(name, Seen()).add(place, message.source.host)
-
-
-def _gdr_hca(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
-    report.gdr.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _gdr_gpu(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    report.gdr_of_gpus.setdefault(match["state"], Seen()).add(place, message.source.host)
-
-
-def _p2p_off(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    link = "NVLink" if match["nvlink"] else "connected"
-    report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
-
-
-def _plugin_missing(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    key = ("not found", match["kind"])
-    report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _plugin_loaded(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    name = (match["name"] or match["other"]).strip()
-    key = ("used", f"{match['kind'] or ''} {name}".strip())
-    report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _plugin_failed(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    why = match["why"] or f"{match['library']}: {match['reason']}"
-    key = (match["kind"], why)
-    report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _plugin_unsupported(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    key = (match["name"], "this NCCL does not take its version")
-    report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-
 def _setting(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
     key = (match["name"], match["value"])
     settings = report.settings
     if key in settings or len(settings) < _MOST:
         settings.setdefault(key, Seen()).add(place, message.source.host)
-
-
-def _config(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    named = match.groupdict()
-    if named.get("name"):
-        key = (named["name"], named["value"])
-        report.config.setdefault(key, Seen()).add(place, message.source.host)
 
 
 def _trace_of_error(
@@ -125,11 +53,6 @@ def _trace_of_error(
         name = _CODES[code] if code < len(_CODES) else f"code {code}"
         report.first_returned = report.first_returned or message.text.partition(" ->")[0]
         report.returned.setdefault(name, Seen()).add(place, message.source.host)
-
-
-def _system(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    if match["most"]:
-        report.max_bw.setdefault(match["most"], Seen()).add(place, message.source.host)
 
 
 def _topology(
@@ -147,12 +70,6 @@ def _memory(report: LogReport, message: LogMessage, match: re.Match[str], place:
 
 def _no_ib(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
     report.no_ib.add(place, message.source.host)
-
-
-def _nvls_support(
-    report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace
-) -> None:
-    report.nvls.setdefault(not match["no"], Seen()).add(place, message.source.host)
 
 
 def _closed(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
@@ -192,30 +109,65 @@ def _choose(
         choices.setdefault((op, size_bytes), choice).seen.add(place)
 
 
-Fact = Callable[[LogReport, LogMessage, "re.Match[str]", LogPlace], None]
+def _kept(where: Where) -> Fact:
+    """What counts a line under its key, or nothing where it has none."""
+
+    def keep(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        table, key = where(report, match)
+        if key is not None:
+            table.setdefault(key, Seen()).add(place, message.source.host)
+
+    return keep
+
+
+# by the kind of line, the table and the key under which it counts
+_KEPT: Mapping[str, Where] = {
+    "network": lambda report, match: (report.networks, match["name"]),
+    "network_assigned": lambda report, match: (
+        report.networks,
+        match["name"] if match["kind"] == "NET" else None,
+    ),
+    "ofi_provider": lambda report, match: (
+        report.nics,
+        ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else "")),
+    ),
+    "bootstrap": lambda report, match: (report.interfaces, match["interface"].rpartition("]")[2]),
+    "gdr_hca": lambda report, match: (
+        report.gdr,
+        (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}"),
+    ),
+    "gdr_gpu": lambda report, match: (report.gdr_of_gpus, match["state"]),
+    "p2p_off": lambda report, match: (report.p2p_off, "NVLink" if match["nvlink"] else "connected"),
+    "plugin_missing": lambda report, match: (report.plugins, ("not found", match["kind"])),
+    "plugin_loaded": lambda report, match: (
+        report.plugins,
+        ("used", f"{match['kind'] or ''} {(match['name'] or match['other']).strip()}".strip()),
+    ),
+    "plugin_failed": lambda report, match: (
+        report.failed_plugins,
+        (match["kind"], match["why"] or f"{match['library']}: {match['reason']}"),
+    ),
+    "plugin_unsupported": lambda report, match: (
+        report.failed_plugins,
+        (match["name"], "this NCCL does not take its version"),
+    ),
+    "config": lambda report, match: (
+        report.config,
+        (match["name"], match["value"]) if match.groupdict().get("name") else None,
+    ),
+    "system": lambda report, match: (report.max_bw, match["most"]),
+    "nvls_support": lambda report, match: (report.nvls, not match["no"]),
+}
 # by the kind of line
 FACTS: Mapping[str, Fact] = {
-    "network": _network,
-    "network_assigned": _network_assigned,
+    **{kind: _kept(where) for kind, where in _KEPT.items()},
     "nics_ib": _nics_ib,
     "nics_socket": _nics_socket,
-    "ofi_provider": _ofi_provider,
-    "bootstrap": _bootstrap,
-    "gdr_hca": _gdr_hca,
-    "gdr_gpu": _gdr_gpu,
-    "p2p_off": _p2p_off,
-    "plugin_missing": _plugin_missing,
-    "plugin_loaded": _plugin_loaded,
-    "plugin_failed": _plugin_failed,
-    "plugin_unsupported": _plugin_unsupported,
     "setting": _setting,
-    "config": _config,
     "trace_of_error": _trace_of_error,
-    "system": _system,
     "topology": _topology,
     "memory": _memory,
     "no_ib": _no_ib,
-    "nvls_support": _nvls_support,
     "closed": _closed,
     "proxy": _proxy,
     "choice": _choice,
