@@ -1,1 +1,1 @@
-"""How a topology looks: matrix, tree, tables."""
+"""How a topology looks: matrix, tree, drawing."""
