@@ -34,7 +34,8 @@ NOISY_SCALE: Final = 0.18  # standard deviation of noise: three repeats span 30 
 OUTLIER_MOVES: Final = 1.05  # by more one repeat that is far off must not move a row's time
 MORE_TIME_SHARE: Final = 0.2  # of a sweep's time, that repeats of what may move take at most
 MORE_REPEATS: Final = 6  # of one row, two at a time, so that their number stays odd
-# sweeps of 2 ranks on 2 cores beside 1 to 8 busy processes: within a factor of two of the estimate
+# of a sweep's repeats, beside one busy process or more: four sweeps of 2 ranks on 2 cores, beside
+# none, 2 and 4, took 0.5 to 2.0 times their estimate, and one 0.3 times
 LONGER_BESIDE_ONE: Final = 1.2
 ADVISED_REPEATS: Final = 9  # from 6 on an interval leaves the slowest and the fastest out
 LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
