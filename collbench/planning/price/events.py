@@ -8,18 +8,18 @@ how long it takes is not known here. One channel stands for all: they do the sam
 Events are listed in an order in which they can happen, all tracks by turns.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from collbench.core.errors import HangError
-from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
+from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, Track, stages
 from collbench.schedules.passes import message_chunks
 from collbench.schedules.symmetry import symmetry
 
 Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge
+_NONE = -1  # the number of an event that is still to come
 
 
 class Duty(NamedTuple):
@@ -34,43 +34,19 @@ class Duty(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """What an event takes of a core, as of PricedEvent."""
-
-    is_launch: bool
-    steps: int
-    takes: int
-    posts: int
-    reads: int
-    loads: int
-    writes: int
-    stores: int
-
-
-class PricedEvent(NamedTuple):
-    """after: the events of the own rank that must be over; arrived: (event, port) that fill what it
-    takes; returned: (event, port) that give slots, or the user's buffer, free. is_launch: the rank
-    begins a launch. takes, posts: messages of which it is the first to take, the last to fill.
-    steps: of the stage. reads, writes: pieces of local memory. sent, pulled: pieces that it stores
-    into a peer's memory, or loads from there, as (port, pieces).
+    """What an event does. is_launch: the rank begins a launch. takes, posts: messages of which it
+    is the first to take, the last to fill. steps: of the stage. reads, writes: pieces of local
+    memory. loads: pieces that it reads, from a peer's memory too; stores: into that of peers.
     """
 
-    rank: int
-    after: tuple[int, ...]
     is_launch: bool = False
-    arrived: tuple[tuple[int, int], ...] = ()
-    returned: tuple[tuple[int, int], ...] = ()
     takes: int = 0
     posts: int = 0
     steps: int = 0
     reads: int = 0
     writes: int = 0
-    sent: tuple[tuple[int, int], ...] = ()
-    pulled: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def loads(self) -> int:
-        """Pieces that it reads, from a peer's memory too."""
-        return self.reads + sum(pieces for _, pieces in self.pulled)
+    loads: int = 0
+    stores: int = 0
 
     @property
     def duty(self) -> Duty:
@@ -79,10 +55,20 @@ class PricedEvent(NamedTuple):
             self.takes, self.posts, int(self.steps > 0), self.loads, self.writes, self.stores
         )
 
-    @property
-    def stores(self) -> int:
-        """Pieces that it stores into the memory of peers."""
-        return sum(pieces for _, pieces in self.sent)
+
+class PricedEvent(NamedTuple):
+    """after: the events of the own rank that must be over; arrived: (event, port) that fill what it
+    takes; returned: (event, port) that give slots, or the user's buffer, free. sent, pulled: pieces
+    that it stores into a peer's memory, or loads from there, as (port, pieces).
+    """
+
+    rank: int
+    after: tuple[int, ...]
+    arrived: tuple[tuple[int, int], ...] = ()
+    returned: tuple[tuple[int, int], ...] = ()
+    does: Amounts = Amounts()
+    sent: tuple[tuple[int, int], ...] = ()
+    pulled: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,18 +82,13 @@ class Events:
     ports: tuple[Port, ...]
 
     @cached_property
-    def each(self) -> list[Duty]:
-        """The duty of each event."""
-        return [event.duty for event in self.events]
-
-    @cached_property
     def duties(self) -> tuple[Duty, ...]:
         """What each track does altogether, once where several do the same."""
         found: dict[int, Duty] = {}  # by the latest event of each track
         for number, event in enumerate(self.events):
-            if not event.is_launch:
+            if not event.does.is_launch:
                 before = found.pop(event.after[0], Duty())
-                found[number] = Duty(*map(sum, zip(before, self.each[number], strict=True)))
+                found[number] = Duty(*map(sum, zip(before, event.does.duty, strict=True)))
         return tuple(dict.fromkeys(found.values()))
 
     @cached_property
@@ -115,47 +96,36 @@ class Events:
         """Pieces of local memory that the busiest rank reads and writes."""
         local: dict[int, int] = {}
         for event in self.events:
-            local[event.rank] = local.get(event.rank, 0) + event.reads + event.writes
+            local[event.rank] = local.get(event.rank, 0) + event.does.reads + event.does.writes
         return max(local.values(), default=0)
 
     @cached_property
-    def on_cores(self) -> tuple[list[Amounts], list[tuple[int, int, list[int], list[int]]]]:
-        """Each amount of work of an event once; and of every event its rank, the number of its
-        amount, and those that it waits for of its own rank and of others.
+    def on_cores(self) -> tuple[list[Amounts], list[tuple[int, int, tuple[int, ...], list[int]]]]:
+        """What events do, each once; and of every event its rank, the number of what it does, and
+        those that it waits for of its own rank and of others.
         """
         amounts: dict[Amounts, int] = {}
-        waits = list[tuple[int, int, list[int], list[int]]]()
-        for event in self.events:
-            amount = Amounts(
-                event.is_launch, event.steps, event.takes, event.posts, event.reads, event.loads,
-                event.writes, event.stores,
-            )  # fmt: skip
-            number = amounts.setdefault(amount, len(amounts))
-            own = [one for one in event.after if one >= 0]
-            others = [one for one, _ in (*event.arrived, *event.returned)]
-            waits.append((event.rank, number, own, others))
+        waits = [
+            (
+                event.rank,
+                amounts.setdefault(event.does, len(amounts)),
+                event.after,
+                [one for one, _ in (*event.arrived, *event.returned)],
+            )
+            for event in self.events
+        ]
         return list(amounts), waits
 
     @cached_property
-    def causes(self) -> list[int]:
-        """How many others each event waits for."""
-        return [len(_causes(event)) for event in self.events]
-
-    @cached_property
     def effects(self) -> list[list[int]]:
-        """Which events wait for each."""
+        """Which events wait for each, as often as they do."""
         then: list[list[int]] = [[] for _ in self.events]
         for number, event in enumerate(self.events):
-            for one in _causes(event):
+            for one in event.after:
+                then[one].append(number)
+            for one, _ in (*event.arrived, *event.returned):
                 then[one].append(number)
         return then
-
-
-def _causes(event: PricedEvent) -> set[int]:
-    return {
-        *(one for one in event.after if one >= 0),
-        *(one for one, _ in (*event.arrived, *event.returned)),
-    }
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -175,12 +145,11 @@ def events_of(
     a proved schedule never do.
     """
     few = few or schedule.n
-    ranks = range(few)
     ports = _Ports(schedule, few)
     tracks = [
-        _Track(rank, list(_of_track(schedule, rank, track, ports, slices, loops, launches)))
-        for rank in ranks
-        for track in range(len(schedule.program(rank)))
+        _Track(rank, track, number, ports, slices, loops)
+        for rank in range(few)
+        for number, track in enumerate(schedule.program(rank))
     ]
     return _in_order(tracks, ports, slots, launches, together)
 
@@ -189,18 +158,23 @@ def events_of(
 
 
 class _Part(NamedTuple):
-    """An event before it is known which others it waits for: slices are (port, number). kind:
-    "launch", "work", or "end" of a launch, where pulled slices must have been read.
+    """What a track does for a slice of a stage of a round, by ports, or to begin or end a launch;
+    the slices of a port follow each other. lent: the ports of what peers read in place; they must
+    have done so when the launch ends. sends, receives: of a round whose last stage this is.
     """
 
-    kind: str
-    launch: int
-    take: tuple[tuple[int, int], ...] = ()
-    room: tuple[tuple[int, int], ...] = ()
+    kind: Literal["launch", "work", "end"]
+    take: tuple[int, ...] = ()
+    room: tuple[int, ...] = ()
     ready: tuple[int, ...] = ()
-    post: tuple[tuple[int, int], ...] = ()
-    free: tuple[tuple[int, int], ...] = ()
-    event: PricedEvent | None = None
+    post: tuple[int, ...] = ()
+    free: tuple[int, ...] = ()
+    lent: tuple[int, ...] = ()
+    sends: tuple[int, ...] = ()
+    receives: tuple[int, ...] = ()
+    does: Amounts = Amounts()
+    sent: tuple[tuple[int, int], ...] = ()
+    pulled: tuple[tuple[int, int], ...] = ()
 
 
 class _Ports:
@@ -257,56 +231,27 @@ class _Ports:
                     self.pushed |= both
 
 
-def _of_track(
-    schedule: Schedule, rank: int, track: int, ports: _Ports, slices: int, loops: int, launches: int
-) -> Iterator[_Part]:
-    """What a track does, in its order."""
-    rounds = schedule.program(rank)[track].rounds
-    sent: dict[int, int] = {}
-    received: dict[int, int] = {}
-    for launch in range(launches):
-        yield _Part("launch", launch, ready=ports.ready.get(rank, ()))
-        last_pulled: dict[int, int] = {}
-        for _ in range(loops):
-            for r, steps in enumerate(rounds):
-                for _ in range(slices):
-                    yield from _of_round(
-                        launch, (rank, track, r), steps, ports, sent, received, last_pulled
-                    )
-        yield _Part("end", launch, free=tuple(last_pulled.items()))
-
-
-def _of_round(
-    launch: int,
-    at: tuple[int, int, int],
-    steps: Round,
-    ports: _Ports,
-    sent: dict[int, int],
-    received: dict[int, int],
-    last_pulled: dict[int, int],
-) -> Iterator[_Part]:
-    """One slice of a round, a part for each of its stages. sent, received: slices so far of each
-    port; last_pulled: the last slice of this launch that a peer reads in place.
-    """
+def _of_round(at: tuple[int, int, int], steps: Round, ports: _Ports) -> list[_Part]:
+    """One slice of a round, a part for each of its stages."""
     rank = at[0]
     to_send, to_take = message_chunks(steps)
-    sending: dict[Edge, int] = {}
-    taking: dict[Edge, int] = {}
+    sends: dict[Edge, int] = {}
+    receives: dict[Edge, int] = {}
+    found = []
     for stage in stages(steps):
-        take, room, post, free = [], [], [], []
-        ready: list[int] = []
+        take, room, ready, post, free = [list[int]() for _ in range(5)]
         stores: dict[int, int] = {}
         loads: dict[int, int] = {}
+        lent: dict[int, None] = {}
         reads = writes = 0
         for step in (steps[s] for s in stage):
             reads += len(step.src)
             is_there = False
             for edge in step.recv:
-                port = ports.into(rank, edge)
-                if edge not in taking:
-                    taking[edge] = received.get(port, 0)
-                    received[port] = taking[edge] + 1
-                    take.append((port, taking[edge]))
+                if edge not in receives:
+                    receives[edge] = ports.into(rank, edge)
+                    take.append(receives[edge])
+                port = receives[edge]
                 if (False, *at, edge) in ports.pulled:
                     loads[port] = loads.get(port, 0) + 1
                 elif (False, *at, edge) in ports.pushed:
@@ -315,57 +260,76 @@ def _of_round(
                     reads += 1
                 to_take[edge] -= 1
                 if not to_take[edge]:
-                    free.append((port, taking[edge]))
+                    free.append(port)
             writes += step.dst is not None and not is_there
             for edge in step.send:
-                port = ports.out(rank, edge)
-                if edge not in sending:
-                    sending[edge] = sent.get(port, 0)
-                    sent[port] = sending[edge] + 1
+                if edge not in sends:
+                    sends[edge] = ports.out(rank, edge)
                     if (True, *at, edge) not in ports.pushed:
-                        room.append((port, sending[edge]))
-                    elif port in ports.is_awaited:
-                        ready.append(port)
+                        room.append(sends[edge])
+                    elif sends[edge] in ports.is_awaited:
+                        ready.append(sends[edge])
+                port = sends[edge]
                 if (True, *at, edge) in ports.pulled:
-                    last_pulled[port] = sending[edge]
+                    lent[port] = None
                 else:
                     stores[port] = stores.get(port, 0) + 1
                 to_send[edge] -= 1
                 if not to_send[edge]:
-                    post.append((port, sending[edge]))
-        work = PricedEvent(
-            rank,
-            (),
+                    post.append(port)
+        does = Amounts(
             takes=len(take),
             posts=len(post),
             steps=len(stage),
             reads=reads,
             writes=writes,
-            sent=tuple(stores.items()),
-            pulled=tuple(loads.items()),
+            loads=reads + sum(loads.values()),
+            stores=sum(stores.values()),
         )
-        yield _Part(
-            "work", launch, tuple(take), tuple(room), tuple(ready), tuple(post), tuple(free), work
-        )
+        part = _Part(
+            "work", (*take,), (*room,), (*ready,), (*post,), (*free,), (*lent,),
+            does=does, sent=(*stores.items(),), pulled=(*loads.items(),),
+        )  # fmt: skip
+        found.append(part)
+    if found:
+        found[-1] = part._replace(sends=(*sends.values(),), receives=(*receives.values(),))
+    return found
 
 
 # ------------------------------------------------------------------------------------ in what order
 
 
 class _Track:
-    """A track on its way: its parts, the next one, and its latest event."""
+    """A track on its way: its parts, the next one, its latest event, and how many slices of each
+    port it sent and received. lent: the last slice of each port in this launch that a peer reads in
+    place.
+    """
 
-    def __init__(self, rank: int, parts: list[_Part]) -> None:
-        self.rank, self.parts, self.group = rank, parts, rank
-        self.next, self.latest = 0, -1
-
-    @property
-    def is_over(self) -> bool:
-        return self.next == len(self.parts)
+    def __init__(
+        self, rank: int, program: Track, number: int, ports: _Ports, slices: int, loops: int
+    ) -> None:
+        self.rank = self.group = rank
+        rounds = [
+            _of_round((rank, number, r), steps, ports) for r, steps in enumerate(program.rounds)
+        ]
+        loop = [part for parts in rounds for part in parts * slices]
+        begin = _Part("launch", ready=ports.ready.get(rank, ()))
+        self.parts = [begin, *loop * loops, _Part("end")]
+        self.launch = self.next = 0
+        self.latest = -1
+        self.sent = dict.fromkeys((port for part in loop for port in part.sends), 0)
+        self.received = dict.fromkeys((port for part in loop for port in part.receives), 0)
+        self.lent: dict[int, int] = {}
 
     @property
     def part(self) -> _Part:
         return self.parts[self.next]
+
+    def turn(self) -> None:
+        """Go on to the next part."""
+        self.next += 1
+        if self.next == len(self.parts):
+            self.launch, self.next, self.lent = self.launch + 1, 0, {}
 
 
 class _Past:
@@ -400,8 +364,8 @@ def _in_order(
         if not moved:
             raise HangError("the events of a schedule wait for each other")
         for track in moved:
-            track.next += 1
-        live = [track for track in live if not track.is_over]
+            track.turn()
+        live = [track for track in live if track.launch < launches]
     return Events(
         tuple(past.events), tuple(tuple(ends) for ends in past.ends), tuple(ports.numbers)
     )
@@ -412,50 +376,51 @@ def _moves(track: _Track, mates: list[_Track], past: _Past) -> bool:
     part = track.part
     if part.kind == "launch":
         return _launches(track, mates, past)
-    if part.kind == "end":
-        returned = [(past.freed.get(slice_), slice_[0]) for slice_ in part.free]
-        if any(event is None for event, _ in returned):
-            return False
-        if returned:
-            back = tuple((event, port) for event, port in returned if event is not None)
-            track.latest = past.add(PricedEvent(track.rank, (track.latest,), returned=back))
-        past.ends[part.launch].append(track.latest)
-        return True
-    arrived = [(past.filled.get(slice_), slice_[0]) for slice_ in part.take]
+    sent, received = track.sent, track.received
+    arrived = [(past.filled.get((port, received[port]), _NONE), port) for port in part.take]
     returned = [
-        (past.freed.get((port, number - past.slots)), port)
-        for port, number in part.room
-        if number >= past.slots
-    ] + [(past.ready.get((port, part.launch)), port) for port in part.ready]
-    if any(event is None for event, _ in (*arrived, *returned)):
-        return False
-    assert part.event is not None
-    number = past.add(
-        part.event._replace(
-            after=(track.latest,),
-            arrived=tuple((event, port) for event, port in arrived if event is not None),
-            returned=tuple((event, port) for event, port in returned if event is not None),
-        )
-    )
-    past.filled.update(dict.fromkeys(part.post, number))
-    past.freed.update(dict.fromkeys(part.free, number))
-    track.latest = number
+        (past.freed.get((port, sent[port] - past.slots), _NONE), port)
+        for port in part.room
+        if sent[port] >= past.slots
+    ]
+    returned += [(past.ready.get((port, track.launch), _NONE), port) for port in part.ready]
+    if part.kind == "end":
+        returned = [(past.freed.get(slice_, _NONE), slice_[0]) for slice_ in track.lent.items()]
+    for event, _ in (*arrived, *returned):
+        if event == _NONE:
+            return False
+    if part.kind == "work" or returned:
+        track.latest = past.add(
+            PricedEvent(
+                track.rank, (track.latest,), tuple(arrived), tuple(returned), part.does,
+                part.sent, part.pulled,
+            )
+        )  # fmt: skip
+    if part.kind == "end":
+        past.ends[track.launch].append(track.latest)
+    for port in part.post:
+        past.filled[port, sent[port]] = track.latest
+    for port in part.free:
+        past.freed[port, received[port]] = track.latest
+    for port in part.lent:
+        track.lent[port] = sent[port]
+    for port in part.sends:
+        sent[port] += 1
+    for port in part.receives:
+        received[port] += 1
     return True
 
 
 def _launches(track: _Track, mates: list[_Track], past: _Past) -> bool:
     """A launch of a rank or group begins once all of its tracks have ended the one before."""
-    part = track.part
-    key = track.group, part.launch
+    key = track.group, track.launch
     if key not in past.launched:
-        if any(
-            mate.is_over or mate.part.kind != "launch" or mate.part.launch != part.launch
-            for mate in mates
-        ):
+        if any(mate.next or mate.launch != track.launch for mate in mates):
             return False
         before = tuple(mate.latest for mate in mates if mate.latest >= 0)
-        past.launched[key] = past.add(PricedEvent(track.rank, before, is_launch=True))
-        for port in part.ready:
-            past.ready[port, part.launch] = past.launched[key]
+        does = Amounts(is_launch=True)
+        past.launched[key] = past.add(PricedEvent(track.rank, before, does=does))
+        for port in track.part.ready:
+            past.ready[port, track.launch] = past.launched[key]
     track.latest = past.launched[key]
     return True

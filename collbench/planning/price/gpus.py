@@ -19,7 +19,7 @@ from collbench.machine.topology.model import Topology
 from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound_of
 from collbench.planning.price.constants import FULL_THREADS, GpuCosts
-from collbench.planning.price.events import Duty, Events, Port, events_of
+from collbench.planning.price.events import Duty, Events, Port, PricedEvent, events_of
 from collbench.planning.price.ways import RATES, SPINE, Way, way
 from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -434,68 +434,85 @@ class _Player:
         """When each launch is over on all ranks, in seconds. Events are played in the order of
         their time: who comes first to a link has it first.
         """
-        all_, routes = events.events, self.routes(events)
-        self.hop_s = [self.site.hop_s(self.work.kind, route.kind) * route.times for route in routes]
-        each = {duty: self.cta_seconds(duty, piece_bytes) for duty in {*events.each}}
-        self.cta_s = [each[duty] for duty in events.each]
+        self.routes_of, all_ = self.routes(events), events.events
+        self.hop_s = [
+            self.site.hop_s(self.work.kind, route.kind) * route.times for route in self.routes_of
+        ]
+        self.cta_s = {
+            does: self.cta_seconds(does.duty, piece_bytes) for does in {one.does for one in all_}
+        }
         self.local_s = self.memory_s(piece_bytes)
         self.bytes = piece_bytes * self.wire
         self.begin, self.end, self.seen = ([0.0] * len(all_) for _ in range(3))
         self.links: dict[int, float] = {}
         self.memory: dict[int, float] = {}
-        waits, effects = list(events.causes), events.effects
+        self.loads: dict[tuple[int, float], list[tuple[int, float, float]]] = {}
+        effects = events.effects
+        waits = [len(one.after) + len(one.arrived) + len(one.returned) for one in all_]
         ready = [(0.0, number) for number, count in enumerate(waits) if not count]
         while ready:
             start, number = heappop(ready)
-            self._play(events, routes, number, start)
+            self._play(all_[number], number, start)
             for one in effects[number]:
                 waits[one] -= 1
                 if not waits[one]:
-                    heappush(ready, (self._start(events, one), one))
+                    heappush(ready, (self._start(all_[one]), one))
         return [max(max(self.end[one], self.seen[one]) for one in ends) for ends in events.ends]
 
-    def _start(self, events: Events, number: int) -> float:
+    def _start(self, event: PricedEvent) -> float:
         """When an event can begin whose causes are known."""
-        event, end, hop_s = events.events[number], self.end, self.hop_s
+        end, hop_s = self.end, self.hop_s
         handed = self.begin if self.passes_on else self.seen
-        start = 0.0
+        start = 0.0  # millions of turns: no call in them
         for one in event.after:
-            if one >= 0 and end[one] > start:
+            if end[one] > start:
                 start = end[one]
         for one, port in event.arrived:
-            start = max(start, handed[one] + hop_s[port])
+            if (there := handed[one] + hop_s[port]) > start:
+                start = there
         for one, port in event.returned:
-            start = max(start, end[one] + hop_s[port])
+            if (back := end[one] + hop_s[port]) > start:
+                start = back
         return start
 
-    def _play(self, events: Events, routes: Sequence[_Route], number: int, start: float) -> None:
+    def _play(self, event: PricedEvent, number: int, start: float) -> None:
         """Give an event its times, and the links what it loads them with."""
-        event = events.events[number]
-        if event.is_launch:
+        does = event.does
+        if does.is_launch:
             self.begin[number] = self.end[number] = self.seen[number] = start + self.launch_s
             return
-        self.begin[number] = start + self.step_s if event.steps else start
-        over = start + self.cta_s[number]
+        self.begin[number] = start + self.step_s if does.steps else start
+        over = start + self.cta_s[does]
         for one, port in event.arrived:
-            over = max(over, self.seen[one] + self.hop_s[port])
-        if local := event.reads + event.writes:
+            if (there := self.seen[one] + self.hop_s[port]) > over:
+                over = there
+        if local := does.reads + does.writes:
             free = max(self.memory.get(event.rank, 0.0), start) + local * self.local_s
             self.memory[event.rank] = free
             over = max(over, free)
         for port, pieces in event.pulled:
-            over = self._passed(routes[port], start, pieces / self.on.pull_share, over)
+            over = self._passed(port, start, pieces / self.on.pull_share, over)
         there = over
         for port, pieces in event.sent:
-            there = self._passed(routes[port], start, pieces, there)
+            there = self._passed(port, start, pieces, there)
         # a counter is stored once the slice has arrived; nobody waits for lines with flags
         self.end[number] = over if self.passes_on else there
         self.seen[number] = there
 
-    def _passed(self, route: _Route, start: float, pieces: float, over: float) -> float:
+    def _passed(self, port: int, start: float, pieces: float, over: float) -> float:
         """When every link of a route is over with pieces that come to it at `start`."""
-        bytes_, links = pieces * self.bytes, self.links
-        for link, bytes_s, own_bytes_s, _ in route.hops:
-            free = max(links.get(link, 0.0), start)
-            links[link] = free + bytes_ / bytes_s
-            over = max(over, free + bytes_ / own_bytes_s)
+        links, loads = self.links, self.loads.get((port, pieces))
+        if loads is None:
+            bytes_ = pieces * self.bytes
+            loads = self.loads[port, pieces] = [
+                (link, bytes_ / bytes_s, bytes_ / own_bytes_s)
+                for link, bytes_s, own_bytes_s, _ in self.routes_of[port].hops
+            ]
+        for link, load_s, own_s in loads:
+            free = links.get(link, 0.0)
+            if start > free:
+                free = start
+            links[link] = free + load_s
+            if free + own_s > over:
+                over = free + own_s
         return over
