@@ -78,13 +78,13 @@ class Outcome(NamedTuple):
     words: str
 
 
-def tried(fault: str, host: int, folder: Path) -> Outcome:
-    """A sweep on a new cluster, of which one host fails."""
+def tried(fault: str, host: int, folder: Path, *more: str) -> Outcome:
+    """A sweep on a new cluster, of which one host fails. more: options."""
     csv, is_late = folder / "rows.csv", fault in MEANWHILE
     with cluster(HOSTS) as lab:
         if not is_late:
             BEFORE[fault](lab, host)
-        words = [*SRUN, *COLLBENCH, *SWEEP, "-e", "128K" if is_late else "66K"]
+        words = [*SRUN, *COLLBENCH, *SWEEP, *more, "-e", "128K" if is_late else "66K"]
         env = environment({"XDG_STATE_HOME": str(folder / "state")})
         with lab.start([*words, "--csv", str(csv)], env) as run:
             start = time.monotonic()

@@ -45,6 +45,7 @@ ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 SelectType=select/linear
 ReturnToService=2
+KillWait=5
 SlurmdTimeout=20
 StateSaveLocation=/run/slurm/state
 SlurmdSpoolDir=/run/slurm/spool-%n
@@ -52,7 +53,6 @@ SlurmctldPidFile=/run/slurm/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd-%n.pid
 SlurmctldLogFile=/run/slurm/slurmctld.log
 SlurmdLogFile=/run/slurm/slurmd-%n.log
-{extra}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
@@ -155,10 +155,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(hosts: int, *, extra: str = "", has_one_name: bool = False) -> Iterator[Cluster]:
-    """Make a cluster of so many hosts. extra: lines of slurm.conf; has_one_name: all hosts have the
-    name of the first.
-    """
+def cluster(hosts: int, *, has_one_name: bool = False) -> Iterator[Cluster]:
+    """Make a cluster of so many hosts. has_one_name: all have the name of the first."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with log.open("w") as out:
@@ -168,7 +166,7 @@ def cluster(hosts: int, *, extra: str = "", has_one_name: bool = False) -> Itera
                     *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--mount"),
                     *("--net", "--uts", "--ipc", "--propagation", "private"),
                     *(sys.executable, __file__, "--init", str(hosts), folder),
-                    *(extra, str(int(has_one_name))),
+                    str(int(has_one_name)),
                 ],
                 env={**os.environ, "PATH": _path()},
                 stdin=subprocess.DEVNULL,
@@ -214,9 +212,7 @@ def _sh(script: str) -> None:
     subprocess.run(["sh", "-euc", script], check=True)
 
 
-def _make(
-    hosts: int, folder: str, extra: str, has_one_name: bool
-) -> list["subprocess.Popen[bytes]"]:
+def _make(hosts: int, folder: str, has_one_name: bool) -> list["subprocess.Popen[bytes]"]:
     """All that a cluster has, by its first process."""
     known = Path("/etc/hosts").read_text()
     _sh(
@@ -233,7 +229,7 @@ def _make(
         f" Port={17001 + host} CPUs=2 State=UNKNOWN"
         for host in range(hosts)
     )
-    conf = CONF.format(head=HEAD, network=NETWORK, extra=extra, nodes=nodes)
+    conf = CONF.format(head=HEAD, network=NETWORK, nodes=nodes)
     Path(RUN, "slurm.conf").write_text(conf)
     os.environ["SLURM_CONF"] = str(RUN / "slurm.conf")
     key = Path("/etc/munge/munge.key")
@@ -270,9 +266,9 @@ def _make(
     raise SystemExit(f"{state.stdout.decode()}{state.stderr.decode()}\n{logs}")
 
 
-def _init(hosts: str, folder: str, extra: str, has_one_name: str) -> None:
+def _init(hosts: str, folder: str, has_one_name: str) -> None:
     """The first process of a cluster: make it, then wait for orphans as such a process must."""
-    daemons = _make(int(hosts), folder, extra, bool(int(has_one_name)))
+    daemons = _make(int(hosts), folder, bool(int(has_one_name)))
     assert daemons
     while True:
         with suppress(ChildProcessError):
