@@ -113,6 +113,7 @@ class Shape(NamedTuple):
         return [step for stage in self.stages for step in stage]
 
 
+@lru_cache(maxsize=1 << 12)
 def shape_of(steps: Round) -> Shape:
     """What running a round needs to know beside its steps."""
     opening: dict[tuple[bool, Edge], int] = {}

@@ -285,6 +285,7 @@ class _Actor:
             for clock in run.history.ends[self.rank, before]:
                 learn(self.clock, clock)
         self.clock[self.number] += 1
+        self.moved = True
         run.history.start(self.rank, self.launch, self.track, self.number, self.clock)
 
     def _wait(self, is_ready: Callable[[], bool], what: str) -> Iterator[str]:
@@ -327,7 +328,7 @@ class _Actor:
             for s in stage:
                 before = dict(self.clock) if run.has_clocks else self.clock
                 if s in shape.opening or s in due:
-                    yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
+                    yield from self._prepare(at, s, steps[s], number, sending, taking)
                 known.append((before, dict(self.clock) if run.has_clocks else self.clock))
             freed: list[_Fifo] = []
             filled: list[Edge] = []
@@ -366,6 +367,7 @@ class _Actor:
                     if not to_take[edge]:
                         freed.append(self.into[edge])
                 depth = max(depth, hops)
+            self.moved = True
             for fifo in freed:
                 fifo.freed += 1
             for edge in filled:
@@ -379,7 +381,8 @@ class _Actor:
 
     def _prepare(
         self,
-        place: Place,
+        at: At,
+        s: int,
         step: Step,
         number: int,
         sending: dict[Edge, _Token],
@@ -388,18 +391,19 @@ class _Actor:
         """Wait for what a step needs: data, room, the launch at a rank that is written to, pulled
         messages that it would overwrite.
         """
-        run, at = self.run, At(*place[:3])
+        run = self.run
         for edge in step.recv:
             if edge not in taking:
                 fifo = self.into[edge]
-                yield from self._wait(
-                    fifo.has_data, f"data from rank {edge.peer} on port {edge.port}"
-                )
+                if not fifo.tokens:
+                    yield from self._wait(
+                        fifo.has_data, f"data from rank {edge.peer} on port {edge.port}"
+                    )
                 taking[edge] = token = fifo.tokens.popleft()
                 read = self.shapes[at.round].received[edge]
                 if len(token.chunks) != read:
                     raise run.fail(
-                        place,
+                        Place(*at, s),
                         f"a message of {len(token.chunks)} chunks from rank {edge.peer} where"
                         f" {read} are read",
                     )
@@ -407,14 +411,15 @@ class _Actor:
         for edge in step.send:
             if edge not in sending:
                 fifo = self.out[edge]
-                yield from self._wait(
-                    partial(fifo.has_room, run.slots),
-                    f"room to rank {edge.peer} on port {edge.port}",
-                )
+                if fifo.sent - fifo.freed >= run.slots:
+                    yield from self._wait(
+                        partial(fifo.has_room, run.slots),
+                        f"room to rank {edge.peer} on port {edge.port}",
+                    )
                 sending[edge] = _Token()
                 if run.pushed and Message(at, edge) in run.pushed:
                     yield from self._hear(run.pushed[Message(at, edge)].message)
-        for pull in run.schedule.pending_pulls.get(at, {}).get(place.step, ()):
+        for pull in run.schedule.pending_pulls.get(at, {}).get(s, ()):
             key, ordinal = (
                 Key(self.rank, pull.edge.peer, pull.edge.port),
                 self.posted[pull.round, pull.edge, number],
