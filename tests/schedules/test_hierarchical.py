@@ -73,8 +73,9 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
-@tiered(("op", "hosts"), product(SERVED, EQUAL), 3, ids=str)
-def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
+@tiered(("op", "shape", "numbering"), product(SERVED, SHAPES, (0, 1)), 3, ids=str)
+def test_proved_and_right(op: OpName, shape: tuple[int, int], numbering: int) -> None:
+    hosts = numberings(*shape)[numbering]
     n = len(hosts)
     for root in some_roots(op, n):
         schedule = schedule_of(op, hosts, root)
