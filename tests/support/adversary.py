@@ -17,21 +17,13 @@ from itertools import chain
 from typing import Literal
 
 from collbench.core.collectives import collective
-from collbench.schedules.ir import At, Edge, Message, Operand, Schedule, Step, expanded, stages
-from collbench.schedules.passes import (
-    arrivals,
-    cell,
-    home,
-    landing,
-    message_chunks,
-    message_indices,
-)
+from collbench.schedules.ir import At, Edge, Message, Operand, Schedule, Step, expanded
+from collbench.schedules.passes import Shape, arrivals, cell, home, landing, shape_of
 
 Verdict = Literal["right", "wrong", "hang"]
 Piece = tuple[int, int, int]  # launch, loop, slice
 Value = tuple[Piece, int, int] | None  # of which piece and input chunk, mask of ranks
 Cell = tuple[Operand, Piece]
-Indices = tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]
 Event = Callable[[], bool] | None  # what an actor waits for before its next event
 _Waiting = tuple[Iterator[Event], Event]
 UNBOUNDED = 1 << 30
@@ -54,6 +46,7 @@ class _Slice:
     """One slice of a round: what its steps took, and what they have sent so far."""
 
     at: At
+    shape: Shape
     piece: Piece
     taken: dict[Edge, list[Value | Cell]]
     sending: dict[Edge, list[Value | Cell]]
@@ -91,7 +84,6 @@ class Adversary:
         self.reads_early = not self.by_stage and self.random.random() < 0.5
         self.memory: list[dict[Cell, Value]] = [{} for _ in range(schedule.n)]
         self.fifos: dict[tuple[int, int, str], _Fifo] = {}
-        self.indices: dict[At, Indices] = {}
         self.begun = [0] * schedule.n
         self.ended = [[0] * len(program) for program in self.schedule.programs]
         self.targets = {
@@ -126,7 +118,8 @@ class Adversary:
                 return "hang"
             actor, _ = group.pop(k)
             for event in actor:
-                if not _can_go_on(event) or self.random.random() > _PERSISTENCE:
+                can_go_on = event is None or event()
+                if not can_go_on or self.random.random() > _PERSISTENCE:
                     group.append((actor, event))
                     break
         is_left = any(fifo.messages for fifo in self.fifos.values())
@@ -136,7 +129,7 @@ class Adversary:
         """Some actor of the group that can go on."""
         first = self.random.randrange(len(group)) if group else 0
         for k in chain(range(first, len(group)), range(first)):
-            if _can_go_on(group[k][1]):
+            if (event := group[k][1]) is None or event():
                 return k
         return None
 
@@ -147,7 +140,7 @@ class Adversary:
         return self.begun[rank] > launch
 
     def _has_ended(self, rank: int, launch: int) -> bool:
-        return all(done > launch for done in self.ended[rank])
+        return min(self.ended[rank], default=launch + 1) > launch
 
     def _has_read(self, fifo: _Fifo, count: int) -> bool:
         return fifo.credited >= count
@@ -228,12 +221,12 @@ class Adversary:
         self, at: At, piece: Piece, posted: dict[tuple[int, Edge, int], int]
     ) -> Iterator[Event]:
         steps = self.schedule.programs[at.program][at.track].rounds[at.round]
-        to_send, to_take = message_chunks(steps)
+        shape = shape_of(steps)
         sending: dict[Edge, list[Value | Cell]] = {
-            edge: [None] * count for edge, count in to_send.items()
+            edge: [None] * count for edge, count in shape.sent.items()
         }
-        now = _Slice(at, piece, {}, sending, to_send, to_take, {})
-        for stage in stages(steps):
+        now = _Slice(at, shape, piece, {}, sending, dict(shape.sent), dict(shape.received), {})
+        for stage in shape.stages:
             groups = [stage] if self.by_stage else [[s] for s in stage]
             for group in groups:
                 if self.reads_early:
@@ -272,13 +265,6 @@ class Adversary:
             count = posted[pull.round, pull.edge, now.piece[2]]
             yield partial(self._has_read, fifo, count)
 
-    def _indices(self, at: At) -> Indices:
-        """For every step and edge of a round, which chunk of its message it sends, and takes."""
-        if at not in self.indices:
-            steps = self.schedule.programs[at.program][at.track].rounds[at.round]
-            self.indices[at] = message_indices(steps)
-        return self.indices[at]
-
     def _load(self, rank: int, operand: Operand, piece: Piece) -> Value:
         return self.memory[rank].get(self._cell(rank, operand, piece))
 
@@ -292,7 +278,7 @@ class Adversary:
         """Reduce the operands of a step, and write the result, a moment later, where it goes."""
         at, rank, piece = now.at, now.at.program, now.piece
         steps = self.schedule.programs[rank][at.track].rounds[at.round]
-        step, (sent_index, taken_index) = steps[s], self._indices(at)
+        step, sent_index, taken_index = steps[s], now.shape.sent_index, now.shape.received_index
         pushed = self.schedule.pushed.get(at, frozenset())
         values = [
             now.early[operand] if self.reads_early else self._load(rank, operand, piece)
@@ -338,10 +324,6 @@ class Adversary:
                 fifo.freed += 1
                 if not fifo.freed % self.batch:
                     fifo.credited = fifo.freed
-
-
-def _can_go_on(event: Event) -> bool:
-    return event is None or event()
 
 
 def _sum(values: list[Value]) -> Value:
