@@ -43,7 +43,7 @@ def log_findings(report: LogReport) -> list[Finding]:
     every += unread_error(report, every)
     if not any(one.check != "no-verbs" for one in every):
         every += _sockets_alone(report)
-    return ranked(every)
+    return ranked(every or list(_unfinished(report)))
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -89,6 +89,9 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             known = known_of(warning)
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
+    of_shm = next((name for name in groups if name.startswith("shm-")), "shm")
+    if of_shm != "shm":  # the line behind it says again that it failed
+        groups[of_shm] += groups.pop("shm", [])
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
@@ -175,14 +178,19 @@ def _versions(report: LogReport) -> Iterator[Finding]:
     )
 
 
+def _links_of(report: LogReport, name: str = "") -> Seen:
+    """Where ranks are joined, by a transport or by any."""
+    links = [link for one in report.communicators for link in one.link_places.items()]
+    return merged([seen for via, seen in links if name in ("", transport(via).name)])
+
+
 def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
     """Shared memory or a network between ranks of one host."""
     has_nvlink = bool(report.links)
     for row in joined(report.communicators):
         if row.where != WITHIN or row.kind not in ("SHM", "NET"):
             continue
-        links = [link for one in report.communicators for link in one.link_places.items()]
-        seen = merged([found for via, found in links if transport(via).name == row.transport])
+        seen = _links_of(report, row.transport)
         disabled = [
             f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
         ]
@@ -228,7 +236,7 @@ def _networks(report: LogReport) -> Iterator[Finding]:
         off = [
             name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
         ]
-        seen = report.networks.get("Socket") or report.no_ib
+        seen = report.networks.get("Socket") or _links_of(report, "NET/Socket")
         none = f"; no device found, {places(report.no_ib)}" if report.no_ib.count else ""
         pairs = f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "ranks"
         yield log_finding(
@@ -262,6 +270,22 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
         " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl; docker --network=host",
         "risk" if len(hosts) > 1 else "remark",
     )
+
+
+def _unfinished(report: LogReport) -> Iterator[Finding]:
+    """A log that ends while ranks are joined."""
+    seen = _links_of(report)
+    if seen.count and not any(one.complete or one.calls for one in report.communicators):
+        yield log_finding(
+            "start-unfinished",
+            "the communicator",
+            f"{places(seen)}: ranks are joined; no line says Init COMPLETE",
+            "In a part of a log that is nothing. If the job hangs there, ranks wait for one that is"
+            " not here, or data does not arrive: within a host for an IOMMU or ACS, between hosts"
+            " for the network.",
+            "the whole log of all ranks; py-spy dump of each; one run with NCCL_P2P_DISABLE=1",
+            "remark",
+        )
 
 
 def _peers(report: LogReport) -> Iterator[Finding]:

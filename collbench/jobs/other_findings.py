@@ -26,6 +26,11 @@ _TOO_MANY = (
 _OWN_STORE = "another MASTER_PORT or file for each start; WORLD_SIZE = all processes of all tasks"
 _ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
 
+_FIRST = (
+    " It is the first of the group: where all wait in it, GPUs of one host may not reach each other"
+    " over PCIe for an IOMMU or ACS; NCCL_P2P_DISABLE=1 for one run tells (NVIDIA/nccl#667)."
+)
+
 
 def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     """What was found. has_more: whether other rules found something."""
@@ -223,6 +228,7 @@ def _silent(report: LogReport) -> Iterator[Finding]:
         text = next((one.text for one in ranks.values() if one.number == number and one.text), "")
         what = f"operation {number}" + (f" ({text})" if text else "")
         where = next((str(one.place) for one in ranks.values() if one.place), "")
+        first = _FIRST if number <= 1 else ""
         # of a text that has few ranks nothing follows
         if silent and not late and len(silent) <= len(waiting):
             yield log_finding(
@@ -231,7 +237,7 @@ def _silent(report: LogReport) -> Iterator[Finding]:
                 f"{where}: at {what} wait {some_of(waiting)}; of {some_of(silent)} there is no"
                 " line",
                 "Ranks that wait say so when their time is over. One that died, or never came,"
-                " says nothing: it is the suspect, unless its log was not given.",
+                f" says nothing: it is the suspect, unless its log was not given.{first}",
                 f"look at {some_of(silent)}: last lines, stack (py-spy dump), dmesg of the host",
             )
         elif not late and not silent and len(waiting) > 1 and not report.ras.missing:
@@ -240,7 +246,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
                 some_of(waiting),
                 f"{where}: all that speak came to {what}, and it did not end",
                 "If these are all ranks, the operation itself stands still: the network, a GPU, or"
-                " ranks that called it with other sizes. Else one that is not here did not come.",
+                " ranks that called it with other sizes. Else one that is not here did not come."
+                f"{first}",
                 "count them; look for Xid and errors of the network at that time;"
                 " NCCL_DEBUG_SUBSYS=COLL shows the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records"
                 " who is where",

@@ -93,6 +93,13 @@ def test_peer_access_that_does_harm(there: str, back: str, said: str, tmp_path: 
     assert any(said in text for text in loaded.remarks)
 
 
+def test_peer_access_that_gains_both_ways_alone_goes_by_a_narrow_link(tmp_path: Path) -> None:
+    text = P2P.format(there="41.00", back="41.00")
+    both = text[text.index("Uni") :].replace("Uni", "Bi").replace("41.00", "80.00")
+    said = " ".join(load(written(tmp_path, text + both, "p2p.txt")).remarks)
+    assert "the link of a GPU bounds both" in said and "goes through the host" not in said
+
+
 def test_perftest_and_its_link(tmp_path: Path) -> None:
     alone = load(written(tmp_path, PERFTEST, "ib.txt"))
     (row,) = alone.records
@@ -104,6 +111,8 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
     changed = load(written(tmp_path, PERFTEST.replace("80.00", "30.00"), "ib.txt"))
     assert any("do not fit" in text for text in changed.remarks)
     assert not any("do not fit" in text for text in alone.remarks)
+    small = load(written(tmp_path, PERFTEST.replace(" 65536 ", " 8 "), "ib.txt"))
+    assert any("not what the link carries" in text for text in small.remarks)
     fast = f"initializing CUDA\n{PERFTEST}".replace("80.00", "97.00")
     (said,) = (one for one in load(written(tmp_path, fast, "ib.txt")).remarks if "97 Gb/s" in one)
     assert "a port of 100 Gb/s" in said and "way to the GPU" in said

@@ -165,7 +165,20 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "mismatched-collective", "fault"),
         # of what stands before what failed, one line each
         ("(W pid=7) E] Last error:\n(W pid=7) E] Error while creating shared memory segment"
-         " /dev/shm/nccl-a (size 9637888), Traceback:", "shm-full", "fault"),
+         " /dev/shm/nccl-a (size 9637888), Traceback:", "shm", "fault"),
+        (HEAD + "include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",
+         "shm-forbidden", "fault"),
+        ("[1] is retrieving ncclUniqueId from [0], but store->get('0') got error: Socket Timeout",
+         "unique-id", "fault"),
+        ("Duplicate GPU detected : rank 9 and rank 1 both on CUDA device 34000", "duplicate-gpu",
+         "fault"),
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory",
+         "impossible-size", "fault"),
+        (HEAD + "NCCL INFO Channel 00 : 1[c2000] -> 0[c1000] via P2P/direct pointer",
+         "start-unfinished", "remark"),
+        ("n1:7:8 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
+         "n2:9:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/Socket/0",
+         "sockets", "risk"),
         ("NVRM: Xid (PCI:0018:01:00): 145, RLW Nonfatal XC0 i0 Link 1 (0x0)", "xid", "remark"),
         ("init.cu:61 WARN Cuda failure 'no kernel image is available for execution on the device'",
          "gpu-code", "fault"),

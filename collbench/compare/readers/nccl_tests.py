@@ -51,6 +51,7 @@ _ALONE = (
     " an nccl-tests that was built with MPI=1",
 )
 _AVERAGE = "Avg bus bandwidth"
+_LEAST_BYTES = 64 << 10  # of the largest size, below which no link's rate is seen
 _APART = 10  # times: of a size out of place and in place, beyond which one is no result
 _MANY_APART = 3  # sizes: so many, all of one kind, are no chance
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
@@ -269,6 +270,10 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
             " left empty",
             here,
         )
+    if 0 < max((row.size_bytes for _, row in run.rows), default=0) < _LEAST_BYTES:
+        yield "sizes are small ({at}): these are latencies, no bandwidth to judge; add -e 1G", here
+    if run.rows and not run.devices:
+        yield "no line names the GPUs ({at}): whether their rate is normal cannot be told", here
     if not run.has_end:
         yield "the table of {at} has no end: the run stopped, or the file is cut", here
     if run.failed:

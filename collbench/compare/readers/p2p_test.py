@@ -21,17 +21,18 @@ from collbench.compare.readers.foreign import (
 from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
-from collbench.core.text import some_of
+from collbench.core.text import counted, some_of
 
 TOOL = "p2pBandwidthLatencyTest"
 IS_DOCUMENT = False
 HEADING = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth|(?:Uni|Bi)directional P2P=(?:En|Dis)abled Bandwidth"
+    r"|P2P=(?:En|Dis)abled Latency"
 )
 _MATRIX = re.compile(r"(?P<ways>Uni|Bi)directional P2P=(?P<state>En|Dis)abled Bandwidth.{0,80}")
 _OTHER = re.compile(r"P2P=(?:En|Dis)abled Latency|P2P Connectivity Matrix")
 _DEVICE = re.compile(r"Device: (?P<number>\d{1,3}), (?P<name>.{1,80}?), pciBusID")
-_REFUSED = re.compile(r"Device=(\d{1,3}) CANNOT Access Peer Device=(\d{1,3})")
+_ACCESS = re.compile(r"Device=(\d{1,3}) CAN(?P<no>NOT)? Access Peer Device=(\d{1,3})")
 _COLUMNS = re.compile(r"D\\D((?:\s+\d{1,3})+)\s*\Z")
 _ROW = re.compile(r"(\d{1,3})((?:\s+\d{1,9}\.\d{1,4})+)\s*\Z")
 _SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
@@ -66,8 +67,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     found, refused = _matrices(text, devices, remarks)
     for one, other in refused[:_MOST_NAMED]:
         remarks.add(f"GPU {one} cannot reach the memory of GPU {other}")
-    for is_both in (False, True):
-        for said in _judged([matrix for matrix in found if matrix.is_both is is_both]):
+    of_ways = [[one for one in found if one.is_both is is_both] for is_both in (False, True)]
+    is_direct = max(map(_gain, of_ways)) >= _SAME
+    for matrices in of_ways:
+        for said in _judged(matrices, is_direct=is_direct):
             remarks.add(said)
     rows = [
         (ForeignTable(first=one.line, last=one.line, conditions={}), one.line, row)
@@ -75,7 +78,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         for row in _records(one, devices)
     ]
     if not rows:
-        said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
+        able = sum(not access["no"] for access in _ACCESS.finditer(text))
+        reach = f"{counted(able, 'way')} from GPU to GPU can go directly, {len(refused)} cannot"
+        none = "no matrix of bandwidths between two GPUs is whole"
+        said = "; ".join((none, *[reach] * bool(able or refused), *remarks.texts()))
         raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
     return merged(rows, name), remarks.texts()
 
@@ -99,8 +105,8 @@ def _matrices(
             current = None
         elif device := _DEVICE.search(said):
             devices[int(device["number"])] = device["name"]
-        elif cannot := _REFUSED.search(said):
-            refused.append((int(cannot[1]), int(cannot[2])))
+        elif access := _ACCESS.search(said):
+            refused += [(int(access[1]), int(access[3]))] if access["no"] else []
         elif current is not None and (columns := _COLUMNS.search(said)):
             current.columns = tuple(map(int, columns[1].split()))
         elif current is not None and (row := _ROW.match(said.strip())):
@@ -113,18 +119,27 @@ def _matrices(
     return found, refused
 
 
-def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
-    """What the rates with and without peer access say."""
-    rates: Mapping[bool, dict[_Pair, float]] = {
-        enabled: {
-            pair: rate
-            for one in found
-            if one.is_enabled is enabled
-            for pair, rate in one.rates.items()
-            if pair[0] != pair[1] and rate
-        }
-        for enabled in (True, False)
+def _rates(found: Sequence[_P2pMatrix], *, is_enabled: bool) -> dict[_Pair, float]:
+    return {
+        pair: rate
+        for one in found
+        if one.is_enabled is is_enabled
+        for pair, rate in one.rates.items()
+        if pair[0] != pair[1] and rate
     }
+
+
+def _gain(found: Sequence[_P2pMatrix]) -> float:
+    """The most times that a pair is as fast with peer access; 0 if none has both rates."""
+    without = _rates(found, is_enabled=False)
+    with_it = _rates(found, is_enabled=True).items()
+    return max((rate / without[pair] for pair, rate in with_it if pair in without), default=0.0)
+
+
+def _judged(found: Sequence[_P2pMatrix], *, is_direct: bool) -> Iterator[str]:
+    """What the rates with and without peer access say. is_direct: some way gains by it."""
+    rates = {enabled: _rates(found, is_enabled=enabled) for enabled in (True, False)}
+    gain = _gain(found)
     ways = "both ways" if found and found[0].is_both else "one way"
     slower = [
         f"GPU {a} to {b} {rate:g} against {rates[False][a, b]:g} GB/s"
@@ -136,14 +151,18 @@ def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
             f"P2P is slower than without it, {ways}: {some_of(slower, _MOST_NAMED)}. Look at ACS"
             " and the IOMMU (collbench doctor); until then NCCL_P2P_DISABLE=1 is faster"
         )
-    elif rates[True].keys() & rates[False].keys():
-        gain = max(rate / rates[False][pair] for pair, rate in rates[True].items()
-                   if pair in rates[False])  # fmt: skip
+    elif gain >= _SAME:
+        yield f"P2P is not slower than without it, {ways}: up to {gain:.3g} times as fast"
+    elif gain and is_direct:
+        yield (
+            f"P2P gains nothing {ways}, where it does otherwise: the link of a GPU bounds both"
+            f" ({max(rates[True].values()):.3g} GB/s; PCIe 4.0 x16 gives 24 to 26, x8 13, x4 6.5):"
+            " nvidia-smi -q says its width and generation under load"
+        )
+    elif gain:
         yield (
             f"P2P makes no difference, {ways}: data goes through the host with it and without;"
             " nvidia-smi topo -p2p r says whether driver or kind of GPU refuse it"
-            if gain < _SAME
-            else f"P2P is not slower than without it, {ways}: up to {gain:.3g} times as fast"
         )
     elif rates[True]:
         yield f"what P2P gains, {ways}, cannot be told: no matrix without it is whole here"

@@ -38,6 +38,7 @@ _FIELD = re.compile(
     r"(?P<name>Device|Link type|Number of qps|TX depth|Mtu|Transport type)\s*:"
     r"\s*(?P<value>[\w\[\]]+)"
 )
+_LEAST_BYTES = 4096  # of a message whose rate the link bounds, and not the posting of messages
 # of ibstat or ibstatus beside it
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(?P<rate>\d{1,4}(?:\.\d)?)", re.MULTILINE)
 _GPU = re.compile(r"GPU buffer|--use_(?:cuda|rocm)|initializing CUDA")
@@ -131,7 +132,9 @@ def _judged(run: _PerftestRun, link_gbits: float, *, of_gpu: bool) -> Iterator[s
     via = f" by {device}" if device else ""
     ways = "each way" if run.is_both else "one way"
     said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} {ways}"
-    if not link_gbits:
+    if int(best["bytes"]) < _LEAST_BYTES:
+        yield f"{said} ({{at}}) in messages of {best['bytes']} bytes: not what the link carries; -a"
+    elif not link_gbits:
         port = next((port for port in _PORTS_GBITS if _GOOD * port <= rate <= port), None)
         said += f" ({{at}}), what a port of {port} Gb/s carries" if port else " ({at})"
         said += ", or its way to the GPU (nvidia-smi topo -m)" if of_gpu else ""

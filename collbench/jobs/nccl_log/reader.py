@@ -31,7 +31,7 @@ from collbench.jobs.nccl_log.model import (
 )
 from collbench.jobs.nccl_log.others import OtherLines, is_info_error
 from collbench.jobs.nccl_log.packing import numbered
-from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
+from collbench.jobs.nccl_log.places import LogPlace, Seen, merged, without_numbers
 
 _INFO = " NCCL INFO "
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
@@ -576,10 +576,7 @@ def _merge(known: Communicator, pending: Communicator) -> None:
     for key, mask in pending.links.items():
         known.links[key] = known.links.get(key, 0) | mask
     for via, seen in pending.link_places.items():
-        mine = known.link_places.setdefault(via, Seen())
-        for place in seen.places:
-            mine.add(place)
-        mine.count += seen.count - len(seen.places)
+        known.link_places[via] = merged([known.link_places.get(via, Seen()), seen])
 
 
 def _number(text: str) -> float:

@@ -77,6 +77,8 @@ def joined(communicators: Iterable[Communicator]) -> list[JoinedRanks]:
             parts = transport(via)
             if same is None and parts.kind == "SHM":
                 same = True  # hosts share no memory
+            elif same is None and parts.kind == "NET" and known.is_net_of_hosts(via):
+                same = False
             where = UNKNOWN if same is None else WITHIN if same else BETWEEN
             key = (where, parts.name, parts.kind, parts.has_gdr)
             pairs = masks.setdefault(key, {})
