@@ -101,10 +101,6 @@ class Communicator:
             return None
         return self.ranks[a].host == self.ranks[b].host
 
-    def is_net_of_hosts(self, via: str) -> bool:
-        """Whether several hosts say that they are joined so."""
-        return via in self.link_places and len(self.link_places[via].hosts) > 1
-
 
 @dataclass(slots=True)
 class LoggedChoice:

@@ -280,7 +280,9 @@ class LogReader:
                 return
 
     def _understand(self, message: LogMessage) -> bool:
-        if message.level in _WARNINGS and not self._is_good_diagnosis(message):
+        # a line of NCCL's own diagnostics may say that all is well, or how they went
+        is_well = message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
+        if message.level in _WARNINGS and not is_well:
             text = f"NCCL DIAG {message.text}" if message.level == "DIAG" else message.text
             self._add_warning(text, message.where, message.source.host)
             self._counters.understood += 1
@@ -321,10 +323,6 @@ class LogReader:
             unknown[key][1].count -= 1
             if not unknown[key][1].count:
                 del unknown[key]
-
-    def _is_good_diagnosis(self, message: LogMessage) -> bool:
-        """Whether a line of NCCL's own diagnostics says that all is well, or how they went."""
-        return message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
 
     def _add_warning(
         self, text: str, where: str = "", host: str = "", *, is_info: bool = False, line: str = ""

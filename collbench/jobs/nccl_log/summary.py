@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from collbench.jobs.nccl_log.model import Communicator, LogReport
@@ -77,8 +77,8 @@ def joined(communicators: Iterable[Communicator]) -> list[JoinedRanks]:
             parts = transport(via)
             if same is None and parts.kind == "SHM":
                 same = True  # hosts share no memory
-            elif same is None and parts.kind == "NET" and known.is_net_of_hosts(via):
-                same = False
+            elif same is None and parts.kind == "NET" and len(known.link_places[via].hosts) > 1:
+                same = False  # several hosts say that they are joined so
             where = UNKNOWN if same is None else WITHIN if same else BETWEEN
             key = (where, parts.name, parts.kind, parts.has_gdr)
             pairs = masks.setdefault(key, {})
@@ -115,30 +115,24 @@ class AlikeRanks:
     is_split: bool
     channels: int | None
     seen_ranks: int
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def alike(communicators: Iterable[Communicator]) -> list[AlikeRanks]:
     """Communicators by what they look like, the largest first."""
-    groups: dict[tuple[int, int, str, bool, int | None, int], list[str]] = {}
+    groups: dict[AlikeRanks, list[str]] = {}
     for known in communicators:
-        hosts = known.nodes or len(known.hosts)
-        seen = len(known.ranks) or len(known.calls)
-        key = (known.nranks, hosts, known.call, bool(known.parent), known.channels, seen)
-        groups.setdefault(key, []).append(known.name)
-    ordered = sorted(groups, key=lambda key: (-key[0], -len(groups[key])))
-    return [
-        AlikeRanks(
-            nranks=key[0],
-            hosts=key[1],
-            call=key[2],
-            is_split=key[3],
-            channels=key[4],
-            seen_ranks=key[5],
-            names=tuple(groups[key]),
+        key = AlikeRanks(
+            nranks=known.nranks,
+            hosts=known.nodes or len(known.hosts),
+            call=known.call,
+            is_split=bool(known.parent),
+            channels=known.channels,
+            seen_ranks=len(known.ranks) or len(known.calls),
         )
-        for key in ordered
-    ]
+        groups.setdefault(key, []).append(known.name)
+    ordered = sorted(groups, key=lambda key: (-key.nranks, -len(groups[key])))
+    return [replace(key, names=tuple(groups[key])) for key in ordered]
 
 
 def orders(known: Communicator) -> list[tuple[tuple[int, ...], int]]:
@@ -246,20 +240,15 @@ def chosen(report: LogReport) -> list[ChosenRange]:
     """What NCCL took, by operation and range of sizes."""
     rows: list[ChosenRange] = []
     for (op, size), one in sorted(report.choices.items(), key=lambda item: item[0]):
-        last = rows[-1] if rows else None
+        last, first = rows[-1] if rows else None, size
         count = (one.channels, one.channels) if one.channels is not None else None
         if last and (last.op, last.algo, last.proto) == (op, one.algo, one.proto):
             if count and last.channels:
                 count = (min(last.channels[0], count[0]), max(last.channels[1], count[1]))
-            rows[-1] = ChosenRange(
-                op=op, sizes=(last.sizes[0], size), algo=one.algo, proto=one.proto, channels=count
-            )
-        else:
-            rows.append(
-                ChosenRange(
-                    op=op, sizes=(size, size), algo=one.algo, proto=one.proto, channels=count
-                )
-            )
+            first = rows.pop().sizes[0]
+        rows.append(
+            ChosenRange(op=op, sizes=(first, size), algo=one.algo, proto=one.proto, channels=count)
+        )
     return rows
 
 
