@@ -89,8 +89,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             known = known_of(warning)
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
-    of_shm = next((name for name in groups if name.startswith("shm-")), "shm")
-    if of_shm != "shm":  # the line behind it says again that it failed
+    # the line behind it says again that it failed
+    if of_shm := next((name for name in groups if name.startswith("shm-")), ""):
         groups[of_shm] += groups.pop("shm", [])
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
@@ -157,9 +157,8 @@ def _completion(status: int, subject: str, seen: str) -> Finding:
     number = f"status {status}" + (f" = {known.name}" if known else "")
     why = known.why if known else "a transfer of InfiniBand or RoCE failed"
     change = known.change if known else "check the fabric and the adapters"
-    return log_finding(
-        "ib-completion", f"{subject}, {number}", seen, f"{number}: {why}.", change, "fault"
-    )
+    what = f"{subject}, {number}"
+    return log_finding("ib-completion", what, seen, f"{number}: {why}.", change, "fault")
 
 
 def _versions(report: LogReport) -> Iterator[Finding]:
@@ -233,9 +232,7 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             "fault",
         )
     elif sockets or (report.is_between_hosts and is_socket and "IB" not in report.networks):
-        off = [
-            name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
-        ]
+        off = ("NCCL_IB_DISABLE", "1") in report.settings
         seen = report.networks.get("Socket") or _links_of(report, "NET/Socket")
         none = f"; no device found, {places(report.no_ib)}" if report.no_ib.count else ""
         pairs = f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "ranks"
@@ -280,9 +277,8 @@ def _unfinished(report: LogReport) -> Iterator[Finding]:
             "start-unfinished",
             "the communicator",
             f"{places(seen)}: ranks are joined; no line says Init COMPLETE",
-            "In a part of a log that is nothing. If the job hangs there, ranks wait for one that is"
-            " not here, or data does not arrive: within a host for an IOMMU or ACS, between hosts"
-            " for the network.",
+            "In a part of a log that is nothing. If it hangs there, a rank did not come, or data do"
+            " not arrive: within a host for an IOMMU or ACS, between hosts for the network.",
             "the whole log of all ranks; py-spy dump of each; one run with NCCL_P2P_DISABLE=1",
             "remark",
         )

@@ -290,7 +290,6 @@ def test_the_verdict_is_what_the_screen_says(fail_on: str, tmp_path: Path, invok
 
 def test_errors_are_known_by_their_words() -> None:
     named = {
-        "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000": "duplicate-gpu",
         "Mismatched NCCL version detected : rank 0 version 22809 rank 1 version 22703":
             "version-mismatch",
         "Cuda failure 'out of memory'": "out-of-memory",
@@ -328,9 +327,8 @@ def test_several_files_are_one_job() -> None:
 def test_a_log_that_ends_before_communicators_have_a_name() -> None:
     line = "a:1:1 [0] NCCL INFO Channel 00 : 0[4] -> 1[5] via SHM/direct/direct\n"
     report = report_of(line)
-    assert [(row.where, row.kind) for row in joined(report.communicators)] == [
-        ("within a host", "SHM")
-    ]
+    (row,) = joined(report.communicators)
+    assert (row.where, row.kind) == ("within a host", "SHM")
     assert found(report) == {"host-memory": "risk"}
 
 

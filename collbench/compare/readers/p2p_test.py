@@ -79,9 +79,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     ]
     if not rows:
         able = sum(not access["no"] for access in _ACCESS.finditer(text))
-        reach = f"{counted(able, 'way')} from GPU to GPU can go directly, {len(refused)} cannot"
-        none = "no matrix of bandwidths between two GPUs is whole"
-        said = "; ".join((none, *[reach] * bool(able or refused), *remarks.texts()))
+        if able or refused:
+            remarks.add(f"{counted(able, 'way')} between GPUs can be direct, {len(refused)} not")
+        said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
         raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
     return merged(rows, name), remarks.texts()
 

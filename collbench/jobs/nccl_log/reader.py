@@ -281,8 +281,8 @@ class LogReader:
 
     def _understand(self, message: LogMessage) -> bool:
         # a line of NCCL's own diagnostics may say that all is well, or how they went
-        is_well = message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
-        if message.level in _WARNINGS and not is_well:
+        is_bad = message.level != "DIAG" or _BAD_DIAGNOSIS.search(message.text)
+        if message.level in _WARNINGS and is_bad:
             text = f"NCCL DIAG {message.text}" if message.level == "DIAG" else message.text
             self._add_warning(text, message.where, message.source.host)
             self._counters.understood += 1
