@@ -21,7 +21,6 @@ from collbench.core.text import wrapped
 from collbench.doctor.finding import Finding, ranked
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_findings import log_findings
-from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_recorder
@@ -46,7 +45,8 @@ def run_log(options: Options) -> int:
     own = groups_of(report)
     if options.get("is_hang"):
         groups = [*own, *groups]
-        _refuse_nothing_to_compare(groups, has_findings=bool(findings) or report.ras.is_any)
+        if not groups and not findings and not report.ras.is_any:
+            raise _nothing_to_compare()
     elif not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
         raise UsageError(
             "no two ranks of a group are in these files, so that nothing can be compared",
@@ -75,18 +75,18 @@ def run_log(options: Options) -> int:
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
     if any(one.check == "rank-behind" for one in called):
         remark("Ranks have not come equally far. If the job hangs, --hang names who did not come.")
+    if options.get("is_hang") and not groups:
+        if not report.ras.is_any and all(one.severity == "remark" for one in findings):
+            raise _nothing_to_compare()
+        remark("No operation is in these files, so that no rank can be compared.")
     return int(_fails(findings, options.get("fail_on", "cost")))
 
 
-def _refuse_nothing_to_compare(groups: Sequence[LoggedGroup], *, has_findings: bool) -> None:
-    """Raise UsageError where files have no ranks to compare, and nothing else is found in them."""
-    if not groups and not has_findings:
-        raise UsageError(
-            "no operation is in these files, so that no rank can be compared",
-            "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
-        )
-    if not groups:
-        remark("No operation is in these files, so that no rank can be compared.")
+def _nothing_to_compare() -> UsageError:
+    return UsageError(
+        "no operation is in these files, so that no rank can be compared",
+        "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
+    )
 
 
 @dataclass(slots=True)
