@@ -486,7 +486,7 @@ def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
     try:
         keep(saved._replace(values=values), folder)
     except (OSError, RuntimeError) as error:
-        remark(f"Nothing is saved: {error}.")
+        remark(f"Nothing is saved: {getattr(error, 'strerror', None) or error}.")
         return
     if not saved.is_reference:
         remark(f"Saved as a check of {saved.host} that failed, and so no reference.")

@@ -122,14 +122,16 @@ def keep(check: SavedCheck, folder: Path | None) -> None:
     as like. Raises OSError or RuntimeError.
     """
     short = {name: float(f"{value:.6g}") for name, value in check.values.items()}
-    line = json.dumps(check._replace(values=short)._asdict()).encode()
+    line = json.dumps(check._replace(values=short)._asdict()).encode() + b"\n"
     place = _made(folder)
     file = place / _file_name(check.host)
     with _locked(place), file.open("a+b", buffering=0) as out:
         size = out.seek(0, os.SEEK_END)
         out.seek(max(0, size - 1))
-        start = b"\n" if size and out.read(1) != b"\n" else b""  # a writer before was cut off
-        out.write(start + line + b"\n")  # one call, which appends
+        is_cut = size > 0 and out.read(1) != b"\n"  # of a writer before
+        rest = b"\n" * is_cut + line
+        while rest:  # one call, which appends, unless the disk is full: then the next one raises
+            rest = rest[out.write(rest) :]
         if size > 2 * MOST_BYTES:
             write_whole(file, _newest(file))
 
@@ -156,9 +158,7 @@ def refuse_unkept(folder: Path | None) -> None:
 
 
 def forget() -> int:
-    """Remove what is kept in the user's state; returns how many checks there were. Raises
-    OSError.
-    """
+    """Remove the checks in the user's state; returns how many there were. Raises OSError."""
     count = sum(map(len, read_nodes(None).values()))
     for file in _files(None):
         file.unlink(missing_ok=True)
