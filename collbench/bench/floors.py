@@ -35,7 +35,7 @@ class Floors:
 
     def measure(self, point: SweepPoint, session: Session[Job], limit_s: float) -> None:
         """Measure once more what the floor of a point is made of."""
-        for ways in (2,) if is_mutual(point.case) else (1, 0):
+        for ways in _ways(point.case):
             try:
                 seconds = session.flag_s(limit_s, ways)
             except RankLostError:
@@ -51,7 +51,7 @@ class Floors:
 
     def has(self, point: SweepPoint) -> bool:
         """Whether that was measured at all."""
-        return (point.session, 2 if is_mutual(point.case) else 0) in self.flags_s
+        return all((point.session, ways) in self.flags_s for ways in _ways(point.case))
 
     def floor_s(self, point: SweepPoint, links: RankLinks | None) -> float:
         """Seconds that a launch of a point takes at least; 0 if that is not known."""
@@ -91,6 +91,11 @@ def is_mutual(case: Case) -> bool:
     and wait for no flag.
     """
     return not (case.is_together or collective(case.op).is_rooted or 0 in case.counts())
+
+
+def _ways(case: Case) -> tuple[int, ...]:
+    """In how many ways flags go in the launches that its floor is made of."""
+    return (2,) if is_mutual(case) else (1, 0)
 
 
 def on_gpus(case: Case) -> bool:

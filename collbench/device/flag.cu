@@ -1,6 +1,7 @@
-// The least launch of ranks that need something of each other, as a floor for all others: each of
-// some stores a word in other GPUs' memory, and each of some waits for such words. Nothing else is
-// ordered by it. The word is loaded when the launch in front has ended, as data are.
+// The least launch of ranks that need something of each other, as a floor for all others: a rank
+// stores a word in the memory of those that it tells, and waits for the words of those that tell
+// it. Nothing else is ordered by it. The word is loaded when the launch in front has ended, as data
+// are.
 //
 // Launch: one CTA of 32 threads, of which lane p exchanges words with rank p. The words are those of
 // the barrier (barrier.cu), whose values only grow.

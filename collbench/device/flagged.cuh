@@ -14,7 +14,8 @@
 // fit the FIFO; UNCREDITED if, further, a rank cannot end a launch before all ranks that it sends
 // to have begun it, and the messages of two launches fit: then every slot that it overwrites was
 // read before, and no credits are counted; FENCED if tracks of a rank pass data to each other
-// through memory, so that lines must not overtake it.
+// through memory, so that lines must not overtake it; ONE_PASS if a thread takes all its lines of a
+// piece at once.
 #pragma once
 #include "program.cuh"
 #include "walk.cuh"

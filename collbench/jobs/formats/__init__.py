@@ -43,7 +43,7 @@ def format_of(head: str) -> Format:
     """
     if any(key in head for key in _OF_EXECUTION_TRACES):
         raise UsageError(
-            "an execution trace (Chakra) is for simulators, and not read",
+            "an execution trace (PyTorch's or Chakra's) is not read",
             "give a trace of torch.profiler.profile, by export_chrome_trace",
         )
     others = (name for name in FAMILY if name != LOG)
