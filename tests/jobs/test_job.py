@@ -127,7 +127,7 @@ def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
 
 
 def test_an_execution_trace_is_named() -> None:
-    with pytest.raises(UsageError, match="an execution trace .* is not read"):
+    with pytest.raises(UsageError, match=r"an execution trace .* is not read"):
         read('{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "ctrl_deps": 0}]}')
 
 
