@@ -203,10 +203,7 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])
-    if options.get("save"):
-        devices = {} if is_chosen and _CORE not in devices else devices
-        _save(check, SavedCheck(host, kind, started, verdict, {}, devices), options.get("nodes"))
-    elif verdict == "UNKNOWN":
+    if verdict == "UNKNOWN" and not options.get("save"):
         _say_what_is_missing(check)
     hosts = [host] if len(set(group.hosts)) == 1 else sorted(set(group.hosts))
     if options.get("json"):
@@ -214,6 +211,9 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
         write_document(document, options["json"], "--json")
     only = host if len(hosts) == 1 else ""
     write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
+    if options.get("save"):
+        devices = {} if is_chosen and _CORE not in devices else devices
+        _save(check, SavedCheck(host, kind, started, verdict, {}, devices), options.get("nodes"))
     return {"FAIL": 1, "UNKNOWN": UNJUDGED_CODE}.get(verdict, 0)
 
 
@@ -473,7 +473,7 @@ def _judge_record(
 
 def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
     """Save the numbers that are no noise, and say whether they are a reference now, as they are
-    unless something failed.
+    unless something failed. Raises UnavailableError.
     """
     values = {
         _key(one.name, one.unit): one.value
@@ -483,11 +483,7 @@ def _save(check: Check, saved: SavedCheck, folder: Path | None) -> None:
     if not values and saved.is_reference:
         remark("Nothing is saved: all numbers are noise.")
         return
-    try:
-        keep(saved._replace(values=values), folder)
-    except (OSError, RuntimeError) as error:
-        remark(f"Nothing is saved: {getattr(error, 'strerror', None) or error}.")
-        return
+    keep(saved._replace(values=values), folder)
     if not saved.is_reference:
         remark(f"Saved as a check of {saved.host} that failed, and so no reference.")
         return

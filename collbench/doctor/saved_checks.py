@@ -119,13 +119,19 @@ def without_checks(folder: Path | None, nodes: Iterable[str]) -> list[str]:
 
 def keep(check: SavedCheck, folder: Path | None) -> None:
     """Add a check to the file of its node, with six digits of each number; as many nodes at once
-    as like. Raises OSError or RuntimeError.
+    as like. Raises UnavailableError.
     """
     short = {name: float(f"{value:.6g}") for name, value in check.values.items()}
     line = json.dumps(check._replace(values=short)._asdict()).encode() + b"\n"
-    place = _made(folder)
-    file = place / _file_name(check.host)
-    with _locked(place), file.open("a+b", buffering=0) as out:
+    with _explained(folder):
+        place = _made(folder)
+        with _locked(place):
+            _append(line, place / _file_name(check.host))
+
+
+def _append(line: bytes, file: Path) -> None:
+    """Add a line to a file, and leave its oldest out where it is long. Raises OSError."""
+    with file.open("a+b", buffering=0) as out:
         size = out.seek(0, os.SEEK_END)
         out.seek(max(0, size - 1))
         is_cut = size > 0 and out.read(1) != b"\n"  # of a writer before
@@ -143,16 +149,24 @@ def refuse_missing(folder: Path | None) -> None:
 
 
 def refuse_unkept(folder: Path | None) -> None:
-    """Raise UnavailableError before the work if a check cannot be kept, in the words of `tune`."""
-    try:
+    """Raise UnavailableError before the work if a check cannot be kept."""
+    with _explained(folder):
         is_new = folder is None and not _folder(None).exists()
         place = _made(folder)
         check_whole(place / "new")
         if is_new:
             with suppress(OSError):  # another job has just kept a check there
                 place.rmdir()
+
+
+@contextmanager
+def _explained(folder: Path | None) -> Iterator[None]:
+    """Raise UnavailableError where a check cannot be kept, in the words of `tune`."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:
-        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        of_file = [error.filename, error.strerror] if isinstance(error, OSError) else [str(error)]
+        why = ": ".join(filter(None, of_file))
         hint = "leave out --save" if folder is None else "give another folder with --nodes"
         raise UnavailableError(f"what is found cannot be kept: {why}", hint) from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.errors import UnavailableError
 from collbench.core.limits import FAIL_SHARE, LEAST_PEERS
 from collbench.doctor import saved_checks
 from collbench.doctor.check_verdict import Verdict
@@ -145,7 +146,7 @@ def test_the_newest_checks_of_a_long_history_stay(
 
 def test_a_check_that_a_full_disk_cuts_off_is_not_kept(tmp_path: Path) -> None:
     long = check(1)._replace(values={f"allreduce {part}, us": 1.0 for part in range(500)})
-    with full_disk(), pytest.raises(OSError, match="File too large"):
+    with full_disk(), pytest.raises(UnavailableError, match="kept: File too large"):
         keep(long, tmp_path)
     keep(check(2, link=2.0), tmp_path)
     assert [one.values for one in read_nodes(tmp_path)["n1"]] == [{"link": 2.0}]
