@@ -18,7 +18,7 @@ from collbench.planning.price.constants import cpu_costs, gpu_costs
 from collbench.planning.price.gpus import gpu_price
 from collbench.planning.price.work import cpu_price
 from collbench.planning.tuning import Machine
-from collbench.tune import constants
+from collbench.tune import constants, run_model
 from collbench.tune.calibrate import names_of, values_of, with_values
 from collbench.tune.constants import CHECKED, POINTS, Calibration, found, lines
 from collbench.tune.drawn import drawn_cases
@@ -123,6 +123,10 @@ def test_a_machine_learns_its_constants(
     monkeypatch.setattr(Calibration, "is_better", is_better)
     monkeypatch.setattr(constants, "POINTS", 30)
     monkeypatch.setattr(constants, "CHECKED", 10)
+    monkeypatch.setattr(constants, "_ROUNDS", 1)
+    monkeypatch.setitem(run_model._MOST_BYTES, "cpu", 64 << 10)
+    monkeypatch.setattr("collbench.backends.blocking.auto_iterations", lambda seconds: 3)
+    monkeypatch.setattr("collbench.backends.repeat.MAX_ROTATIONS", 2)
     assert run(["tune", "--model", "--backend", "cpu"]) == (0 if is_better else 3)
     out, err = capfd.readouterr()
     assert "simple.send_gbs" in out and "half within" in out
