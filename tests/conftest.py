@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test in the exhaustive tier every pair of values of three parameters or more is tried,
-    and each kernel on two architectures.
+    and each kernel on one architecture, which take turns.
     """
     if "not exhaustive" in config.option.markexpr:
         return

@@ -206,10 +206,13 @@ def test_the_clock_runs_from_the_barrier_to_the_end_of_a_launch(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("hot", [True, False])
-def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
+def test_cpu_runs_back_to_back_launches_of_many_plans(
+    monkeypatch: pytest.MonkeyPatch, hot: bool
+) -> None:
     """Counters, slots and pulls over launches and over plans that share one arena; hot with
     messages of many loops, cold with ones of a single element.
     """
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 8)
     knobs = {"chunk_bytes": 192, "slots": 2}
     plans = [
         replace(plan_of(what, algo, direct=direct, channels=channels, **knobs), proto=proto)

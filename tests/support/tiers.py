@@ -54,20 +54,15 @@ def pairwise_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def in_turns(rows: Iterable[Row]) -> list[Row]:
-    """Rows of two values: each first one with two of its second ones, or with one of two, which
-    take turns.
+    """Rows of two values: each first one with one of its second ones, which take turns.
 
     >>> in_turns([(kind, arch) for kind in "abc" for arch in (70, 80, 90, 100)])
-    [('a', 70), ('a', 100), ('b', 80), ('b', 70), ('c', 90), ('c', 80)]
+    [('a', 70), ('b', 80), ('c', 90)]
     """
     of_first: dict[object, list[Row]] = {}
     for row in rows:
         of_first.setdefault(row[0], []).append(row)
-    return [
-        same[(number + step) % len(same)]
-        for number, same in enumerate(of_first.values())
-        for step in range(0, len(same), len(same) // 2 + 1)
-    ]
+    return [same[number % len(same)] for number, same in enumerate(of_first.values())]
 
 
 def drawn(values: Sequence[int], *about: object) -> int:
