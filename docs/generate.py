@@ -28,7 +28,7 @@ from collbench.cli import cli
 from collbench.core import catalog
 from collbench.core.distribution import Histogram
 from collbench.core.record import COLUMNS, KEY, SCHEMA, Record
-from collbench.doctor.checks import check, identifiers
+from collbench.doctor.check import check, identifiers
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
 from collbench.planning.price import constants

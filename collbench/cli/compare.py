@@ -23,13 +23,13 @@ from collbench.cli._options import (
     json_option,
 )
 from collbench.compare.losses import LOSS_KINDS
-from collbench.core.assessment import talk_beside, write_assessment
+from collbench.core.assessment import ASSESSMENT_FILES, write_assessment
 from collbench.core.catalog import results
 from collbench.core.errors import UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
 from collbench.core.record import ACROSS, Record
-from collbench.core.screen import is_coloured, on_screen, remark, say, width
+from collbench.core.screen import is_coloured, on_screen, remark, say, talk_beside, width
 from collbench.core.text import counted
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ def _report(
     from collbench.compare.tables.changes import lines
 
     limit = options["fail_below"]
-    out = talk_beside(options, "json")
+    out = talk_beside(options, "json", *ASSESSMENT_FILES)
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
     names = ", ".join(base.name for base in bases)

@@ -10,7 +10,7 @@ from collbench.core.options import OPTIONS, Rule, refuse
 
 
 def _identifier(text: str) -> str:
-    from collbench.doctor.checks import check
+    from collbench.doctor.check import check
 
     check(text)
     return text

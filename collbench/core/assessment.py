@@ -6,11 +6,10 @@ exposition formats, metric naming). Hosts: the brackets of Slurm's `scontrol sho
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import IO, Literal, TextIO, get_args
+from typing import IO, Literal, get_args
 from xml.etree import ElementTree as ET
 
 from collbench.core.files import check_writable, write_document
@@ -95,12 +94,6 @@ def check_assessment_files(options: Mapping[str, object], *others: str) -> None:
     for name in (*others, *ASSESSMENT_FILES):
         if options.get(name) not in (None, "-"):
             check_writable(str(options[name]), f"--{name}")
-
-
-def talk_beside(options: Mapping[str, object], *others: str) -> TextIO:
-    """Where to say things: on stderr where a document goes to stdout."""
-    is_taken = any(options.get(name) == "-" for name in (*others, *ASSESSMENT_FILES))
-    return sys.stderr if is_taken else sys.stdout
 
 
 def write_assessment(assessment: Assessment, options: Mapping[str, object], out: IO[str]) -> None:

@@ -6,10 +6,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Event, Thread
-from typing import IO
+from typing import IO, TextIO
 
 import click
 
@@ -25,6 +25,11 @@ def say(
     """
     with suppress(OSError) if err else nullcontext():
         click.echo(printable(text, has_colours=color), file=file, err=err, color=color)
+
+
+def talk_beside(options: Mapping[str, object], *documents: str) -> TextIO:
+    """Where to say things: on stderr where a document, which an option names, goes to stdout."""
+    return sys.stderr if any(options.get(name) == "-" for name in documents) else sys.stdout
 
 
 class _Terminal:

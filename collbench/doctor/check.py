@@ -1,11 +1,171 @@
-"""The contract of a check: a module of collbench/doctor/checks with these members."""
+"""Checks of `collbench doctor`: what they read, what a check is, and which there are.
 
-from collections.abc import Iterable
-from typing import Protocol
+A check is a module of collbench/doctor/checks with the members of Check. It reads Evidence:
+recordings at rest, under load and after it, and measurements. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, Protocol, cast
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.evidence import Evidence, Need
+from collbench.bench.pairs import RankPair
+from collbench.core.errors import unknown
+from collbench.core.limits import LEAST_JUDGED
+from collbench.core.registry import Family
+from collbench.doctor import checks
 from collbench.doctor.finding import Finding
+from collbench.machine.discovery import topology_of
+from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording, SystemRecord
+from collbench.machine.topology.model import Topology
+
+_OF_VARIABLES = "settings"
+_SEE_MORE = ("gpu-clocks", "pcie-link")  # at rest, too, but more under load
+FAMILY = Family(checks.__name__, list(checks.__path__), "check")
+# What a check needs to see anything, besides a recording.
+Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
+               "load", "host copies", "pairs", "left out"]  # fmt: skip
+# what takes more than reading, and where evidence has it
+_MEASURED_AS: Mapping[Need, str] = {
+    "load": "loaded", "host copies": "alone", "pairs": "pairs", "left out": "left_out",
+}  # fmt: skip
+MEASURED = tuple(_MEASURED_AS)
+# GPUs that one host must have
+_LEAST_GPUS: Mapping[Need, int] = {
+    "gpus": 1, "condition": 1, "load": 1, "host copies": 1, "two gpus": 2, "pairs": 2,
+    "left out": 3,
+}  # fmt: skip
+_REASONS: Mapping[Need, str] = {
+    "condition": "the recording has no states of GPUs: record it again",
+    "nics": "no NIC is a PCI device here",
+    "system": "the recording has nothing about the system: record it again",
+    "processes": "the recording has nothing about processes: record it again",
+    "ranks": "no launcher started several ranks",
+    "hosts": "there is one host",
+    "load": "nothing was measured",
+    "host copies": "no copies through the host were measured",
+    "pairs": "pairs were not measured",
+    "left out": "no rank was left out",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Bus bandwidths of a collective without one GPU, in rounds; gpu None: with all of them."""
+
+    gpu: int | None
+    busbw_gbs: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
+    empty where there was none. alone, together: GB/s of GPUs of the first host through the host,
+    one after the other and all at once, by CUDA's numbers, as those of `pairs`. will_measure: what
+    takes more than reading comes later.
+    """
+
+    hosts: tuple[Recording, ...]
+    loaded: tuple[Recording, ...] = ()
+    after: tuple[Recording, ...] = ()
+    alone: Mapping[int, float] = field(default_factory=dict)
+    together: Mapping[int, float] = field(default_factory=dict)
+    pairs: tuple[RankPair, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    missing: Mapping[Need, str] = field(default_factory=dict)
+    will_measure: bool = False
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph of all hosts."""
+        return topology_of(self.hosts)
+
+    @cached_property
+    def topologies(self) -> tuple[Topology, ...]:
+        """The graph of each host alone."""
+        return tuple(topology_of((host,)) for host in self.hosts)
+
+    def why_not(self, need: Need) -> str:
+        """Why a need is not met; nothing if it is."""
+        if need in self.missing:
+            return self.missing[need]
+        is_later = self.will_measure and need in MEASURED
+        if need in _LEAST_GPUS and (is_later or need not in MEASURED) and self.is_absent(need):
+            gpus = self._count("gpus")
+            return f"NVML shows {gpus or 'no'} GPU{'s' * (gpus > 1)} here"
+        return "" if is_later or self._is_seen(need) else _REASONS[need]
+
+    def is_absent(self, need: Need) -> bool:
+        """Whether a need is not met because there is no such thing here, so that nothing of it can
+        be wrong unseen.
+        """
+        if need in _LEAST_GPUS:
+            return self._count("gpus") < _LEAST_GPUS[need]
+        return need in ("nics", "ranks", "hosts") and not self._is_seen(need)
+
+    def _count(self, part: Literal["gpus", "nics", "processes"]) -> int:
+        """Of the host that has the most."""
+        return max((len(getattr(host, part)) for host in self.hosts), default=0)
+
+    def _is_seen(self, need: Need) -> bool:
+        """Only what the need is about is read."""
+        match need:
+            case "condition":
+                return any(gpu.condition is not None for _, gpu in self.gpus())
+            case "nics" | "processes":
+                return self._count(need) > 0
+            case "system":
+                return any(host.system is not None for host in self.hosts)
+            case "ranks":
+                return sum(len(host.processes) for host in self.hosts) > 1
+            case "hosts":
+                return len(self.hosts) > 1
+            case "load" | "host copies" | "pairs" | "left out":
+                return bool(getattr(self, _MEASURED_AS[need]))
+        return True
+
+    def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
+        """All GPUs that NVML can ask, with what people call them; hosts: `loaded` or `after`."""
+        for place, host in enumerate(self.hosts if hosts is None else hosts):
+            for gpu in host.gpus:
+                if "handle" not in gpu.unknown:
+                    yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
+
+    def systems(self) -> Iterator[tuple[str, Recording, SystemRecord]]:
+        """All hosts whose system is known, and what people call them."""
+        for host in self.hosts:
+            if host.system is not None:
+                yield self.name(host), host, host.system
+
+    def processes(self) -> Iterator[tuple[str, Recording, ProcessRecord]]:
+        """All ranks with their hosts, and what people call them."""
+        for host in self.hosts:
+            for process in host.processes:
+                name = f"rank {process.rank}" if process.ranks > 1 else "this process"
+                yield self.on(name, host), host, process
+
+    def on(self, what: str, host: Recording) -> str:
+        """A part of a host by its name, with the host's where there are several."""
+        return f"{what} of {self.name(host)}" if len(self.hosts) > 1 else what
+
+    def name(self, host: Recording) -> str:
+        """What a host is called."""
+        if len(self.hosts) == 1:
+            return "this host"
+        return self._names[id(host)]
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        """Of several hosts, by identity: two may be equal."""
+        counts = Counter(host.hostname for host in self.hosts)
+        return {
+            id(host): host.hostname
+            if host.hostname and counts[host.hostname] == 1
+            else f"host {place}"
+            for place, host in enumerate(self.hosts)
+        }
 
 
 class Check(Protocol):
@@ -34,3 +194,94 @@ class ExperimentingCheck(Check, Protocol):
     def experiment(self, finding: Finding, evidence: Evidence) -> Experiment | str:
         """What shows the cost of a finding on this machine, or why nothing can."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """A check of the list: whether it looked, and why not. is_absent: there is nothing to see."""
+
+    identifier: str
+    title: str
+    reason: str = ""
+    is_absent: bool = False
+
+    @property
+    def looks(self) -> str:
+        return "no" if self.reason else "yes"
+
+
+def identifiers() -> tuple[str, ...]:
+    """All checks as the command line names them, sorted."""
+    return tuple(name.replace("_", "-") for name in FAMILY)
+
+
+def check(identifier: str) -> Check:
+    """A check by its identifier. Raises UsageError if there is none of that name."""
+    if identifier not in identifiers():
+        raise unknown("check", identifier, identifiers())
+    return cast("Check", FAMILY.load(identifier.replace("-", "_")))
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    """What shows the cost of a finding on this machine, or why nothing can."""
+    found = check(finding.check)
+    if hasattr(found, "experiment"):
+        return cast("ExperimentingCheck", found).experiment(finding, evidence)
+    return str(vars(found)["NO_EXPERIMENT"])
+
+
+def why_not_run(identifier: str, evidence: Evidence) -> str:
+    """Why a check cannot see anything; nothing if it can."""
+    return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
+
+
+def wants_measurements(identifier: str) -> bool:
+    """Whether a check looks at what takes more than reading, or sees more under load."""
+    return identifier in _SEE_MORE or bool(set(check(identifier).NEEDS) & set(MEASURED))
+
+
+def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
+    """The findings of all checks that can see anything, or of some of them. What the check of a
+    thing says about a variable is not said again by the check of all variables.
+    """
+    findings = [
+        replace(finding, check=identifier)
+        for identifier in only or identifiers()
+        if not why_not_run(identifier, evidence)
+        for finding in check(identifier).find(evidence)
+    ]
+    said = {one.seen.partition("=")[0] for one in findings if one.check != _OF_VARIABLES}
+    return [
+        one
+        for one in findings
+        if one.check != _OF_VARIABLES or one.subject.partition(" (")[0] not in said
+    ]
+
+
+def run_of(identifier: str, evidence: Evidence) -> CheckRun:
+    """Whether a check looks at the evidence, and why not."""
+    found = check(identifier)
+    return CheckRun(
+        identifier=identifier,
+        title=found.TITLE,
+        reason=why_not_run(identifier, evidence),
+        is_absent=any(map(evidence.is_absent, found.NEEDS)),
+    )
+
+
+def is_unknown(runs: Sequence[CheckRun]) -> bool:
+    """Whether most checks of what is here could not look: then nothing found says nothing.
+
+    >>> seen, hidden = (CheckRun(identifier="a", title="A", reason=why) for why in ("", "hidden"))
+    >>> is_unknown([seen, hidden]), is_unknown([seen, hidden, hidden])
+    (False, True)
+    """
+    looked, _, could_not = tally(runs)
+    return looked < LEAST_JUDGED * (looked + could_not)
+
+
+def tally(runs: Sequence[CheckRun]) -> tuple[int, int, int]:
+    """How many checks looked, are of what is not here, and could not."""
+    looked = sum(not run.reason for run in runs)
+    absent = sum(bool(run.reason) and run.is_absent for run in runs)
+    return looked, absent, len(runs) - looked - absent

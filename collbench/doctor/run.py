@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from collbench.bench.experiment import Cost, Experiment, on_cores
 from collbench.bench.lab import FailsUnchanged, measure
@@ -14,10 +14,10 @@ from collbench.bench.load import LOAD_S, observe
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0, group_here, local_group
+from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import gpus_here
 from collbench.bench.runner import Measurement
-from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
+from collbench.core.assessment import ASSESSMENT_FILES, check_assessment_files, write_assessment
 from collbench.core.case import Case
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import write_document
@@ -25,33 +25,36 @@ from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.options import Options, Settings, settings_of
 from collbench.core.reading import read_text
-from collbench.core.screen import remark, say, width
+from collbench.core.screen import remark, say, talk_beside, width
 from collbench.core.text import counted, wrapped
 from collbench.core.units import format_duration
-from collbench.doctor.checks import (
+from collbench.doctor.check import (
+    MEASURED,
+    CheckRun,
+    Evidence,
+    LeftOut,
+    Need,
     check,
     experiment,
     find,
     identifiers,
-    is_absent,
+    is_unknown,
+    run_of,
+    tally,
     wants_measurements,
-    why_not_run,
 )
-from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.finding import Finding, ranked
 from collbench.doctor.survey import leave_out
 from collbench.doctor.tables.findings import (
-    CheckRun,
     as_json,
     assessment_of,
     finding_lines,
-    is_unknown,
+    found_text,
     mark,
     merged,
     runs_table,
-    summary,
 )
-from collbench.machine.discovery import gather, loads, record
+from collbench.machine.discovery import gather, loads, on_demand, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import MAX_FILE_BYTES
 from collbench.machine.topology.model import members, spans
@@ -83,18 +86,32 @@ def run_doctor(options: Options) -> int:
         raise UsageError(
             f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
         )
-    check_assessment_files(options, "json")
+    if _is_written(options):
+        check_assessment_files(options, "json")
     if options.get("recording"):
-        if _is_rank0():
-            return _drive(_recordings_in(options["recording"]), options, fail_on, local_group())
-        return 0
+        return _drive(_recordings_in(options["recording"]), options, None) if _is_rank0() else 0
+    if launcher() is None:
+        here = record(is_full=True) if _is_measured(options) else on_demand()
+        return _drive([here], options, None)
     group = group_here(settings_of(options).timeout_s)
-    recordings = (
-        gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
-        if launcher() is not None
-        else [record(is_full=True)]
-    )
-    return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
+    recordings = gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+    return drive_on_rank0(group, lambda: _drive(recordings or (), options, group))
+
+
+def _is_written(options: Options) -> bool:
+    """Whether a document is asked for."""
+    return any(options.get(name) is not None for name in ("json", *ASSESSMENT_FILES))
+
+
+def _is_static(options: Options) -> bool:
+    """Whether nothing is measured."""
+    return any(options.get(name) for name in ("quick", "recording", "is_list"))
+
+
+def _is_measured(options: Options) -> bool:
+    """Whether a check that is to run looks at what is measured: before, all is read at rest."""
+    only = options.get("only") or identifiers()
+    return not _is_static(options) and any(map(wants_measurements, only))
 
 
 def _is_rank0() -> bool:
@@ -120,76 +137,92 @@ def _recordings_in(file: str) -> tuple[Recording, ...]:
     return tuple(loads(text, name))
 
 
-def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
-    """Look, measure, show and write; returns the exit code."""
+def _drive(hosts: Sequence[Recording], options: Options, group: Group | None) -> int:
+    """Look, measure, show and write; returns the exit code. group: None without a launcher."""
     started = time.monotonic()
     only = options.get("only") or identifiers()
-    is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
     evidence = Evidence(
         hosts=tuple(hosts),
         missing=_missing(options),
         will_measure=bool(options.get("is_list") and not options.get("quick")),
     )
     interruption: KeyboardInterrupt | None = None
-    if not is_static and any(map(wants_measurements, only)):
+    if _is_measured(options):
+        settings = settings_of(options)
         try:
-            evidence = _under_load(evidence, group, settings_of(options), options)
+            own = group or group_here(settings.timeout_s)
+            evidence = _under_load(evidence, own, settings, options)
         except KeyboardInterrupt as error:
             interruption = error
             evidence = replace(evidence, missing=dict.fromkeys(MEASURED, _INTERRUPTED))
-    runs = [
-        CheckRun(
-            identifier=one,
-            title=check(one).TITLE,
-            reason=why_not_run(one, evidence),
-            is_absent=is_absent(one, evidence),
-        )
-        for one in only
-    ]
+    runs = [run_of(one, evidence) for one in only]
     if options.get("is_list"):
         say("\n".join(runs_table(runs, width(sys.stdout))))
         return 0
     if interruption is None and all(run.reason for run in runs):
         raise UnavailableError(f"no check can look: {runs[0].reason}", _list_command(options))
-    findings = list(find(evidence, only))
-    if is_static:
+    findings = find(evidence, only)
+    if _is_static(options):
         findings = [_unmeasured(one, evidence, options) for one in findings]
-    else:
+    elif findings:
         is_deep = bool(options.get("deep"))
         findings, interruption = _with_costs(findings, evidence, interruption, is_deep=is_deep)
-    is_failed = _fails(findings, fail_on)
+    fail_on = options.get("fail_on", "cost")
+    failing = [one for one in findings if _fails(one, fail_on)]
     seconds = time.monotonic() - started
-    _show(ranked(findings), runs, evidence, options, seconds, is_failed=is_failed)
+    out = talk_beside(options, "json", *ASSESSMENT_FILES)
+    _show(findings, runs, options, seconds, out)
+    if options.get("json"):
+        is_failed = bool(failing)
+        names = _names_of(evidence)
+        document = as_json(ranked(findings), runs, names, seconds, is_failed=is_failed)
+        write_document(document, options["json"], "--json")
     if interruption is not None:
         raise interruption
-    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
-    failing = [one for one in findings if _fails([one], fail_on)]
-    assessment = assessment_of(findings, failing, runs, names, seconds)
-    write_assessment(assessment, options, talk_beside(options, "json"))
-    return UNJUDGED_CODE if is_unknown(runs) and not is_failed else int(is_failed)
+    if failing or _is_written(options):
+        names = _names_of(evidence)
+        write_assessment(assessment_of(findings, failing, runs, names, seconds), options, out)
+    return UNJUDGED_CODE if is_unknown(runs) and not failing else int(bool(failing))
 
 
 def _show(
     findings: Sequence[Finding],
     runs: Sequence[CheckRun],
-    evidence: Evidence,
     options: Options,
     seconds: float,
-    *,
-    is_failed: bool,
+    out: TextIO,
 ) -> None:
-    """Show and write the findings."""
-    out = talk_beside(options, "json")
+    """Show the findings."""
     columns = width(out)
-    shown = merged(findings)
-    for finding in shown:
-        say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
-    last = summary(findings, runs, format_duration(seconds), _list_command(options))
+    if findings:
+        for finding in merged(ranked(findings)):
+            say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
+    last = _summary(findings, runs, format_duration(seconds), _list_command(options))
     say("\n".join(wrapped(last, columns)), file=out)
-    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
-    if options.get("json"):
-        document = as_json(findings, runs, names, seconds, is_failed=is_failed)
-        write_document(document, options["json"], "--json")
+
+
+def _names_of(evidence: Evidence) -> list[str]:
+    return [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
+
+
+def _summary(
+    findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str, list_command: str
+) -> str:
+    """The last line. list_command: what says why checks could not look."""
+    looked, absent, could_not = tally(runs)
+    marks = [mark(one) for one in findings]
+    costs = marks.count("COST")
+    numbers = {
+        "that costs" if costs == 1 else "that cost": costs,
+        "that may cost": marks.count("RISK"),
+        "to know": marks.count("NOTE"),
+    }
+    more = f", {absent} are of what is not here" if absent else ""
+    more += f", {could_not} could not" if could_not else ""
+    more += f" ({list_command} says why)" if more else ""
+    most = " UNKNOWN: most of what is here was not looked at." if is_unknown(runs) else ""
+    found = found_text(numbers) if findings else "Nothing was found"
+    return f"{found}. {counted(looked, 'check')} looked{more}, {duration}.{most}"
 
 
 def _list_command(options: Options) -> str:
@@ -302,15 +335,10 @@ def _with_costs(
     """
     deadline = time.monotonic() + _BUDGET_S[is_deep]
     known: dict[str, _Outcome] = {}
-    # those of all ranks here: a launcher may have bound this one to a single core
-    cores = spans(
-        {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
-    )
     with_costs = []
-    for finding in ranked(findings):
-        wanted = experiment(finding, evidence)
-        if isinstance(wanted, Experiment):
-            wanted = on_cores(wanted, cores)
+    # each is made before the first is measured, which changes what is read
+    every = [(one, _experiment(one, evidence)) for one in ranked(findings)]
+    for finding, wanted in every:
         key = repr(wanted)
         if finding.costs:  # the check itself was the experiment
             with_costs.append(finding)
@@ -331,6 +359,15 @@ def _with_costs(
     return with_costs, interruption
 
 
+def _experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    wanted = experiment(finding, evidence)
+    if isinstance(wanted, str):
+        return wanted
+    # those of all ranks here: a launcher may have bound this one to a single core
+    lists = [one.cpulist or "" for one in evidence.hosts[0].processes]
+    return on_cores(wanted, spans({core for text in lists for core in members(text)}))
+
+
 def _measured(experiment: Experiment, budget_s: float, finding: Finding) -> _Outcome:
     if budget_s <= _LEAST_S:
         return _Outcome(unmeasured="there was no time left: collbench doctor --deep takes more")
@@ -343,13 +380,11 @@ def _measured(experiment: Experiment, budget_s: float, finding: Finding) -> _Out
         return _Outcome(unmeasured=str(error), is_fault=True)
 
 
-def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+def _fails(one: Finding, fail_on: str) -> bool:
     if fail_on == "never":
         return False
     if fail_on == "risk":
-        return any(one.is_cost or mark(one) == "RISK" for one in findings)
+        return one.is_cost or mark(one) == "RISK"
     least = float(fail_on.partition(":")[2].rstrip("%") or 0)
-    return any(
-        one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))
-        for one in findings
-    )
+    is_unmeasured = one.severity == "fault" and not one.costs
+    return one.is_cost and (one.percent >= least or is_unmeasured)

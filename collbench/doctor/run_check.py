@@ -19,9 +19,9 @@ from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import is_published, published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.core.assessment import (
+    ASSESSMENT_FILES,
     check_assessment_files,
     hostlist,
-    talk_beside,
     write_assessment,
 )
 from collbench.core.case import Case
@@ -40,7 +40,7 @@ from collbench.core.options import Options, refuse_sharing, settings_of
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import as_written, is_noise, times_of
-from collbench.core.screen import is_terminal, remark, say, width
+from collbench.core.screen import is_terminal, remark, say, talk_beside, width
 from collbench.core.text import UNBOUNDED, counted, wrapped
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.doctor.check_verdict import (
@@ -167,7 +167,7 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     """Measure until end_s, show and write; returns the exit code."""
     backend, ranks, settings, group, _ = who
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    out = talk_beside(options, "json")
+    out = talk_beside(options, "json", *ASSESSMENT_FILES)
     topology = who.topology
     device = device_of(topology, backend)
     host, kind = node_name(group.hosts), machine_kind(device, who)

@@ -9,7 +9,7 @@ from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.group import Group
 from collbench.core.options import Settings
-from collbench.doctor.evidence import LeftOut
+from collbench.doctor.check import LeftOut
 
 SIZE_BYTES = 64 << 20
 _ROUNDS = 7

@@ -12,7 +12,7 @@ import pytest
 from collbench.core.errors import UNJUDGED_CODE
 from collbench.doctor import checks
 from collbench.doctor import run as _run_doctor
-from collbench.doctor.checks import identifiers
+from collbench.doctor.check import identifiers, wants_measurements
 from collbench.machine.discovery import dumps
 from tests.support.commands import Invoke, result_of, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
@@ -41,7 +41,7 @@ def test_only_some_checks_need_the_gpus_to_be_loaded() -> None:
     """Those are all that read what a recording at rest does not have."""
     folder = Path(checks.__file__).parent
     measured = re.compile(r"evidence\.(loaded|after|alone|together|pairs|left_out)\b")
-    assert [one for one in identifiers() if checks.wants_measurements(one)] == [
+    assert [one for one in identifiers() if wants_measurements(one)] == [
         one
         for one in identifiers()
         if measured.search((folder / f"{one.replace('-', '_')}.py").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.checks import check, experiment, find, identifiers, why_not_run
+from collbench.doctor.check import check, experiment, find, identifiers, why_not_run
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
 

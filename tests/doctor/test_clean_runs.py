@@ -3,8 +3,7 @@
 import random
 from dataclasses import replace
 
-from collbench.doctor.checks import find
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence, find
 from collbench.machine.discovery import Recording
 from collbench.machine.discovery.recording import UNLIMITED
 from collbench.machine.topology.model import members, spans

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from collbench.doctor.checks import find
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence, find
 from collbench.machine.discovery import Recording, recording
 from collbench.machine.discovery.recording import Port
 from tests.doctor.plants.error_counters import with_interface_errors, with_port_errors

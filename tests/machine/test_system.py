@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.discovery import _system
+from collbench.machine.discovery import _record, _system
 
 
 def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / "proc/stat").write_text(after))
     times = itertools.count(step=0.1)
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    found = _system.system(tmp_path)
+    found = _record.system(tmp_path)
     assert found.busy_cpus == pytest.approx(1.1)
     assert found.busy_cpulist == "1"
 
@@ -37,12 +37,12 @@ def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.Monke
 def test_who_loses_shared_memory_at_log_out(
     tmp_path: Path, lines: str | None, user: int, expected: bool
 ) -> None:
-    assert _system._removes_ipc(tmp_path, user) is None
+    assert _system.removes_ipc(tmp_path, user) is None
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     (tmp_path / "etc/systemd").mkdir(parents=True)
     if lines is not None:
         (tmp_path / "etc/systemd/logind.conf").write_text(lines)
-    assert _system._removes_ipc(tmp_path, user) is expected
+    assert _system.removes_ipc(tmp_path, user) is expected
 
 
 def test_linger_and_a_drop_in_keep_shared_memory(
@@ -54,14 +54,14 @@ def test_linger_and_a_drop_in_keep_shared_memory(
     linger = tmp_path / "var/lib/systemd/linger/ann"
     for file, text in ((drop_in, "[Login]\nRemoveIPC=no\n"), (linger, "")):
         file.parent.mkdir(parents=True)
-        assert _system._removes_ipc(tmp_path, 1000) is True
+        assert _system.removes_ipc(tmp_path, 1000) is True
         file.write_text(text)
-        assert _system._removes_ipc(tmp_path, 1000) is False
+        assert _system.removes_ipc(tmp_path, 1000) is False
         file.unlink()
 
 
 def test_this_process_is_read() -> None:
-    found = _system.process(Path("/"), {"NCCL_DEBUG": "INFO", "SECRET": "x"})
+    found = _record.process(Path("/"), {"NCCL_DEBUG": "INFO", "SECRET": "x"})
     assert found.environment == {"NCCL_DEBUG": "INFO"}
     assert found.can_lock is not None
     assert found.can_copy is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence
 from collbench.machine.discovery import Recording, record
 from collbench.machine.discovery.recording import (
     UNLIMITED,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 

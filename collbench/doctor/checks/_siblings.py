@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence
 from collbench.machine.discovery.recording import GpuCondition, GpuRecord, Nic, PciDevice, Recording
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from itertools import combinations
 
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 
 TITLE = "Namespaces that keep the ranks of a host apart"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, Recording
 

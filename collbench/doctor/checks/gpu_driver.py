@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered

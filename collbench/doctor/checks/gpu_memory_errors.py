@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.checks._siblings import conditions
-from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuCondition
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
-from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma

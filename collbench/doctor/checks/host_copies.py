@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path_to_cpu
 

@@ -5,8 +5,8 @@ from functools import partial
 
 from collbench.core.text import listed
 from collbench.core.units import format_size
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.checks._siblings import odd_ones
-from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.model import numbered

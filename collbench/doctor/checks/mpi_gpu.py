@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 
 TITLE = "MPI and memory of GPUs"

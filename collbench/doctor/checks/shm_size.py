@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding
 
 TITLE = "Size of the shared memory file system /dev/shm"

@@ -6,7 +6,7 @@ from statistics import median
 
 from collbench.bench.experiment import Cost
 from collbench.core.verdict import Interval, interval
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding
 
 TITLE = "A GPU whose absence makes the others faster"

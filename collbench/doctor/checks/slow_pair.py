@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.bench.pairs import RankPair
-from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.check import Evidence, Need
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path
 

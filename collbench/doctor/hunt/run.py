@@ -9,7 +9,7 @@ from pathlib import Path
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import gpus_here, refuse_no_gpus
-from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
+from collbench.core.assessment import ASSESSMENT_FILES, check_assessment_files, write_assessment
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
 from collbench.core.files import named_in_errors, write_document
 from collbench.core.group import Group
@@ -25,7 +25,7 @@ from collbench.core.pairwise import (
     csv_line,
     sample_line,
 )
-from collbench.core.screen import document_on_stdout, is_coloured, remark, say, width
+from collbench.core.screen import document_on_stdout, is_coloured, remark, say, talk_beside, width
 from collbench.core.text import counted, some_of
 from collbench.core.units import format_duration
 from collbench.core.web.colors import painted
@@ -172,7 +172,7 @@ def _show(
     if options["json"] is not None:
         text = as_json(analysis, world, samples, unmeasured, seconds)
         write_document(text, options["json"], "--json")
-    out = talk_beside(options, "csv", "json")
+    out = talk_beside(options, "csv", "json", *ASSESSMENT_FILES)
     has_colours = is_coloured(options["color"], out)
     paint = painted if has_colours else lambda text, judgement: text
     say("\n".join(lines(analysis, world, samples, width(out), paint)), file=out, color=has_colours)

@@ -3,32 +3,18 @@
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import WholeVerdict, result_json
-from collbench.core.limits import LEAST_JUDGED
 from collbench.core.text import counted, some_of, table, titled, wrapped
+from collbench.doctor.check import CheckRun, is_unknown, tally
 from collbench.doctor.finding import Finding
 
 _LABEL = 8  # of the lines of a finding
 _SUBJECTS = 8  # that a finding names
 _FACTOR_FROM = 2.0  # costs from which on they are shown as factors
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRun:
-    """A check of the list: whether it looked, and why not. is_absent: there is nothing to see."""
-
-    identifier: str
-    title: str
-    reason: str = ""
-    is_absent: bool = False
-
-    @property
-    def looks(self) -> str:
-        return "no" if self.reason else "yes"
 
 
 def mark(finding: Finding) -> str:
@@ -108,52 +94,14 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     return [replace(one, subject=some_of(names, _SUBJECTS)) for one, names in subjects.items()]
 
 
-def is_unknown(runs: Sequence[CheckRun]) -> bool:
-    """Whether most checks of what is here could not look: then nothing found says nothing.
-
-    >>> seen, hidden = (CheckRun(identifier="a", title="A", reason=why) for why in ("", "hidden"))
-    >>> is_unknown([seen, hidden]), is_unknown([seen, hidden, hidden])
-    (False, True)
-    """
-    looked, _, could_not = _tally(runs)
-    return looked < LEAST_JUDGED * (looked + could_not)
-
-
-def summary(
-    findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str, list_command: str
-) -> str:
-    """The last line. list_command: what says why checks could not look."""
-    looked, absent, could_not = _tally(runs)
-    marks = [mark(one) for one in findings]
-    costs = marks.count("COST")
-    numbers = {
-        "that costs" if costs == 1 else "that cost": costs,
-        "that may cost": marks.count("RISK"),
-        "to know": marks.count("NOTE"),
-    }
-    more = f", {absent} are of what is not here" if absent else ""
-    more += f", {could_not} could not" if could_not else ""
-    more += f" ({list_command} says why)" if more else ""
-    most = " UNKNOWN: most of what is here was not looked at." if is_unknown(runs) else ""
-    found = found_text(numbers, "Nothing was found")
-    return f"{found}. {counted(looked, 'check')} looked{more}, {duration}.{most}"
-
-
-def found_text(numbers: Mapping[str, int], nothing: str) -> str:
+def found_text(numbers: Mapping[str, int]) -> str:
     """How many findings there are of each kind.
 
-    >>> found_text({"to know": 1, "that cost": 0}, "nothing")
+    >>> found_text({"to know": 1, "that cost": 0})
     '1 finding: 1 to know'
     """
     parts = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
-    return f"{counted(sum(numbers.values()), 'finding')}: {parts}" if parts else nothing
-
-
-def _tally(runs: Sequence[CheckRun]) -> tuple[int, int, int]:
-    """How many checks looked, are of what is not here, and could not."""
-    looked = sum(not run.reason for run in runs)
-    absent = sum(bool(run.reason) and run.is_absent for run in runs)
-    return looked, absent, len(runs) - looked - absent
+    return f"{counted(sum(numbers.values()), 'finding')}: {parts}"
 
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
@@ -198,7 +146,7 @@ def as_json(
 ) -> str:
     """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
     costs = any(one.is_cost for one in findings)
-    looked, absent, could_not = _tally(runs)
+    looked, absent, could_not = tally(runs)
     calm: WholeVerdict = "UNKNOWN" if is_unknown(runs) else "PASS"
     has_risk = is_failed or any(mark(one) == "RISK" for one in findings)
     document = {

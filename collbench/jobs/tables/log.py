@@ -357,4 +357,4 @@ def last_line(findings: Sequence[Finding]) -> str:
         "that may cost": count["risk"],
         "to know": count["remark"],
     }
-    return f"{found_text(numbers, 'Nothing is wrong in what the log says')}."
+    return f"{found_text(numbers)}." if findings else "Nothing is wrong in what the log says."

@@ -10,7 +10,7 @@ from typing import Any
 
 from collbench.core.launcher import memory_id
 from collbench.machine.discovery import _nvml, _system
-from collbench.machine.discovery._record import record, shown_gpus
+from collbench.machine.discovery._record import process, record, shown_gpus
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 
 
@@ -25,15 +25,15 @@ def gather(comm: Any, *, is_full: bool = False) -> list[Recording] | None:  # An
     values.errors += (OSError,)
     own_host = memory_id(), socket.gethostname()
     cuda = values.read("cuda", shown_gpus)
-    process = own_process(comm, cuda) if is_full else None
+    own_rank = own_process(comm, cuda) if is_full else None
     everyone: list[tuple[tuple[str, str], tuple[int, ...] | None, ProcessRecord | None]] = (
-        comm.allgather((own_host, cuda, process))
+        comm.allgather((own_host, cuda, own_rank))
     )
     local_ranks = [rank for rank, (host, *_) in enumerate(everyone) if host == own_host]
     own = None
     if local_ranks[0] == comm.Get_rank():
         own = with_gpus_of(record(is_full=is_full), [everyone[rank][1] for rank in local_ranks])
-        processes = [process for rank in local_ranks if (process := everyone[rank][2])]
+        processes = [one for rank in local_ranks if (one := everyone[rank][2])]
         own = replace(own, processes=tuple(processes))
     recordings: list[Recording | None] | None = comm.gather(own, root=0)
     return None if recordings is None else [one for one in recordings if one is not None]
@@ -44,7 +44,7 @@ def own_process(comm: Any, cuda: tuple[int, ...] | None) -> ProcessRecord:  # An
     from mpi4py import MPI
 
     return replace(
-        _system.process(Path("/"), os.environ, cuda),
+        process(Path("/"), os.environ, cuda),
         rank=comm.Get_rank(),
         ranks=comm.Get_size(),
         mpi_library=_system.mpi_library(),

@@ -1,18 +1,41 @@
-"""Reading everything about a host once. Never raises for what is not there, and changes nothing.
-Cost: a tenth of a second for 8 GPUs of 18 links.
+"""Reading a host: every value when somebody first asks for it, or everything at once. Never raises
+for what is not there, and changes nothing. Cost of everything: a tenth of a second for 8 GPUs of 18
+links.
 """
 
 import os
+import re
+import resource
 import socket
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeVar, cast
 
+from collbench.core import host
 from collbench.core.errors import UnavailableError
-from collbench.core.host import boot_id, host_name
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
-from collbench.machine.discovery._sysfs import ValueReader, reason_of
-from collbench.machine.discovery.recording import GpuRecord, PairRecord, Recording
+from collbench.machine.discovery._sysfs import number, reason_of, text
+from collbench.machine.discovery.recording import (
+    GpuRecord,
+    PairRecord,
+    ProcessRecord,
+    Recording,
+    SystemRecord,
+)
+from collbench.machine.settings.files import settings
+from collbench.machine.topology.model import spans
+
+_CHOSEN = re.compile(r"\[(\w+)\]")  # of a file that lists all choices
+_NAMESPACES = ("ipc", "pid", "user", "net")
+# variables that concern one MPI library alone
+_OF_MPI = re.compile(r"(OMPI_MCA|MPIR_CVAR|I_MPI)_")
+_BUSY = 0.5  # of a core's time, from which on it counts as used
+_IPC_LOCK, _SYS_PTRACE = 1 << 14, 1 << 19  # CAP_IPC_LOCK, CAP_SYS_PTRACE
+RecordT = TypeVar("RecordT", Recording, SystemRecord, ProcessRecord)
+_Readers = dict[str, Callable[[], object]]  # by the names of a record's fields
 
 
 class _NvmlPart(TypedDict, total=False):
@@ -29,46 +52,167 @@ def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
     """The recording of this host; root: the folder of its /sys and /proc. is_full: with what limits
     its processes, this one among them, and with how its GPUs are now; a tenth of a second more.
     """
-    values = ValueReader(OSError, ValueError)
-    adapters = _sysfs.nics(root)
-    nvml_part = _nvml_part(root, values, is_full=is_full)
-    ends = (
-        [one.address for one in nvml_part["gpus"] if one.address]
-        + [nic.address for nic in adapters if not nic.is_virtual]
-        + _sysfs.nvidia_gpus(root)
-    )
-    return Recording(
-        hostname=values.read("hostname", _hostname, root),
-        boot_id=values.read("boot_id", boot_id, root),
-        kernel=values.read("kernel", _sysfs.text, root / "proc/sys/kernel/osrelease"),
-        maker=values.read("maker", _sysfs.text, root / "sys/class/dmi/id/sys_vendor"),
-        product=values.read("product", _sysfs.text, root / "sys/class/dmi/id/product_name"),
-        cpus=values.read("cpus", _sysfs.text, root / "sys/devices/system/cpu/online"),
-        processor=_sysfs.processor(root),
-        numa=_sysfs.numa_nodes(root),
-        pci=_sysfs.pci_devices(root, ends),
-        nics=adapters,
-        rdma=_sysfs.rdma_support(root),
-        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        **nvml_part,
-        system=_system.system(root) if is_full else None,
-        processes=((_system.process(root, os.environ, nvml_part.get("cuda")),) if is_full else ()),
-        unknown=values.unknown,
-    )
+    found = on_demand(root, is_full=is_full)
+    if not is_full:
+        return _whole(Recording, found)
+    system = found.system and _whole(SystemRecord, found.system)
+    processes = tuple(_whole(ProcessRecord, one) for one in found.processes)
+    return replace(_whole(Recording, found), system=system, processes=processes)
+
+
+def on_demand(root: Path = Path("/"), *, is_full: bool = True) -> Recording:
+    """The recording of this host, each value of which is read when it is first asked for."""
+    unknown: dict[str, str] = {}
+    nvml = cache(lambda: _nvml_part(root, unknown, is_full=is_full))
+    sysfs, kernel = root / "sys", root / "proc/sys/kernel"
+    nics = cache(lambda: _sysfs.nics(root))
+
+    def ends() -> list[str]:
+        found = [one.address for one in nvml()["gpus"] if one.address]
+        found += [nic.address for nic in nics() if not nic.is_virtual]
+        return found + _sysfs.nvidia_gpus(root)
+
+    readers: _Readers = {
+        "hostname": lambda: _hostname(root),
+        "boot_id": lambda: host.boot_id(root),
+        "kernel": lambda: text(kernel / "osrelease"),
+        "maker": lambda: text(sysfs / "class/dmi/id/sys_vendor"),
+        "product": lambda: text(sysfs / "class/dmi/id/product_name"),
+        "cpus": lambda: text(sysfs / "devices/system/cpu/online"),
+        "processor": lambda: _sysfs.processor(root),
+        "numa": lambda: _sysfs.numa_nodes(root),
+        "pci": lambda: _sysfs.pci_devices(root, ends()),
+        "nics": nics,
+        "rdma": lambda: _sysfs.rdma_support(root),
+        "visible_devices": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "has_driver": lambda: nvml()["has_driver"],
+        "driver": lambda: nvml().get("driver"),
+        "cuda": lambda: nvml().get("cuda"),
+        "gpus": lambda: nvml()["gpus"],
+        "pairs": lambda: nvml().get("pairs", ()),
+    }
+    if is_full:
+        readers |= {
+            "system": lambda: system(root),
+            "processes": lambda: (_process(root, os.environ, lambda: nvml().get("cuda")),),
+        }
+    return _on_demand(Recording, readers, unknown)
+
+
+def _on_demand(kind: type[RecordT], readers: _Readers, unknown: dict[str, str]) -> RecordT:
+    """A record whose values are read when they are first asked for, and all before `unknown` tells
+    why some are missing. Those without a reader have their defaults.
+    """
+
+    def read(self: RecordT, name: str) -> object:
+        value: object = None
+        if name == "unknown":
+            for other in readers:
+                getattr(self, other)
+            value = unknown
+        else:
+            try:
+                value = readers[name]() if name in readers else getattr(kind(), name)
+            except (OSError, ValueError) as error:
+                unknown[name] = reason_of(error)
+        object.__setattr__(self, name, value)  # the next time it is found there
+        return value
+
+    lazy = type(kind.__name__, (kind,), {"__slots__": (), "__getattr__": read})
+    return cast("RecordT", object.__new__(lazy))
+
+
+def _whole(kind: type[RecordT], found: RecordT) -> RecordT:
+    """A record of which everything is read."""
+    return kind(**{one.name: getattr(found, one.name) for one in fields(kind)})
+
+
+def system(root: Path) -> SystemRecord:
+    """What limits the host's processes, on demand. How busy the cores are takes a tenth of a second
+    to count.
+    """
+    memory = cache(lambda: _system.memory(root))
+    busy = cache(lambda: _system.busy_cpus(root))
+    groups = root / "sys/fs/cgroup", root / "proc/self/cgroup"
+    kernel, pages = root / "proc/sys/kernel", root / "sys/kernel/mm/transparent_hugepage"
+    shm, net = root / "dev/shm", root / "sys/class/net"
+    readers: _Readers = {
+        "busy_cpus": lambda: sum(busy().values()),
+        "busy_cpulist": lambda: spans(core for core, share in busy().items() if share >= _BUSY),
+        "memory_bytes": lambda: memory().get("MemTotal"),
+        "memory_available_bytes": lambda: memory().get("MemAvailable"),
+        "shm_bytes": lambda: (found := os.statvfs(shm)).f_frsize * found.f_blocks,
+        "shm_free_bytes": lambda: (found := os.statvfs(shm)).f_frsize * found.f_bavail,
+        "load": lambda: float(text(root / "proc/loadavg").split()[0]),
+        "cgroup_cpus": lambda: host.group_cpus(*groups),
+        "cgroup_memory_bytes": lambda: host.memory_limit_bytes(*groups),
+        "pids_max": lambda: host.most_processes(*groups),
+        "file_max": lambda: number(root / "proc/sys/fs/file-max"),
+        "numa_balancing": lambda: number(kernel / "numa_balancing"),
+        "ptrace_scope": lambda: number(kernel / "yama/ptrace_scope"),
+        "shm_huge": lambda: "".join(_CHOSEN.findall(text(pages / "shmem_enabled"))) or None,
+        "governors": lambda: _system.governors(root),
+        "is_wsl": lambda: "microsoft" in text(root / "proc/version").lower(),
+        "removes_ipc": lambda: _system.removes_ipc(root),
+        "has_fabric_manager": lambda: _system.has_fabric_manager(root),
+        "interfaces": lambda: tuple(sorted(one.name for one in _sysfs.entries(net))),
+        "imex_channels": lambda: _system.imex_channels(root),
+        "driver_parameters": lambda: _system.driver_parameters(root),
+    }
+    return _on_demand(SystemRecord, readers, {})
+
+
+def process(
+    root: Path, environment: Mapping[str, str], cuda: tuple[int, ...] | None = None
+) -> ProcessRecord:
+    """The calling process. cuda: NVML's numbers of the GPUs that CUDA shows it."""
+    return _whole(ProcessRecord, _process(root, environment, lambda: cuda))
+
+
+def _process(
+    root: Path, environment: Mapping[str, str], cuda: Callable[[], tuple[int, ...] | None]
+) -> ProcessRecord:
+    """The calling process, on demand."""
+    unknown: dict[str, str] = {}
+    status = cache(lambda: _system.status(root))
+    links = {name: root / "proc/self/ns" / name for name in _NAMESPACES}
+    readers: _Readers = {
+        "cpulist": lambda: spans(sorted(os.sched_getaffinity(0))),
+        "mems": lambda: status().get("Mems_allowed_list"),
+        "memlock_bytes": lambda: _system.limit(resource.RLIMIT_MEMLOCK),
+        "open_files": lambda: _system.limit(resource.RLIMIT_NOFILE),
+        "processes": lambda: _system.limit(resource.RLIMIT_NPROC),
+        "stack_bytes": lambda: _system.limit(resource.RLIMIT_STACK),
+        "can_lock": lambda: _system.has_capability(status(), _IPC_LOCK),
+        "can_trace": lambda: _system.has_capability(status(), _SYS_PTRACE),
+        "can_copy": _system.can_copy,
+        "seccomp": lambda: int(status()["Seccomp"]) if "Seccomp" in status() else None,
+        "namespaces": lambda: {
+            name: str(link.readlink()) for name, link in links.items() if link.is_symlink()
+        },
+        "environment": lambda: settings(environment),
+        "files": lambda: _system.config_files(root, environment, unknown),
+        "cuda": cuda,
+        "nccl_version": _system.nccl_version,
+        "mpi_library": lambda: (
+            _system.mpi_library() if any(map(_OF_MPI.match, environment)) else None
+        ),
+    }
+    return _on_demand(ProcessRecord, readers, unknown)
 
 
 def _hostname(root: Path) -> str:
     try:
-        name = _sysfs.text(root / "proc/sys/kernel/hostname")
+        name = text(root / "proc/sys/kernel/hostname")
     except OSError:
-        return host_name()
-    return host_name() if name == socket.gethostname() else name
+        return host.host_name()
+    return host.host_name() if name == socket.gethostname() else name
 
 
-def _nvml_part(root: Path, values: ValueReader, *, is_full: bool) -> _NvmlPart:
+def _nvml_part(root: Path, unknown: dict[str, str], *, is_full: bool) -> _NvmlPart:
     refusal = gpus.nvml_refusal()
     if refusal is not None:
-        values.unknown["gpus"] = refusal
+        unknown["gpus"] = refusal
         return {"has_driver": gpus.has_driver(), "gpus": ()}
     handles = _nvml.handles()
     nvml = _nvml.reader()
@@ -85,7 +229,7 @@ def _nvml_part(root: Path, values: ValueReader, *, is_full: bool) -> _NvmlPart:
             _nvml.pair(a, b, usable[a], usable[b]) for a in usable for b in usable if a != b
         ),
     }
-    values.unknown |= nvml.unknown
+    unknown |= nvml.unknown
     return part
 
 

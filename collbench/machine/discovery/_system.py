@@ -8,111 +8,40 @@ getrlimit(2), namespaces(7), capabilities(7).
 import ctypes
 import os
 import pwd
-import re
 import resource
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from collbench.core import host
-from collbench.machine.discovery._sysfs import ValueReader, entries, number, text
-from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
-from collbench.machine.settings.files import paths, settings
-from collbench.machine.topology.model import spans
+from collbench.machine.discovery._sysfs import ValueReader, entries, text
+from collbench.machine.discovery.recording import UNLIMITED, ConfigFile
+from collbench.machine.settings.files import paths
 
-_IPC_LOCK, _SYS_PTRACE = 1 << 14, 1 << 19  # CAP_IPC_LOCK, CAP_SYS_PTRACE
 _FIRST_USER = 1000  # logind leaves shared memory of users below it alone
-_NAMESPACES = ("ipc", "pid", "user", "net")
 _SAMPLE_S = 0.1  # of the host's busy cores
-_BUSY = 0.5  # of a core's time, from which on it counts as used
 _MOST_TEXT = 1 << 16  # of a configuration file
-_CHOSEN = re.compile(r"\[(\w+)\]")
-# variables that concern one MPI library alone
-_OF_MPI = re.compile(r"(OMPI_MCA|MPIR_CVAR|I_MPI)_")
 
 
-def system(root: Path) -> SystemRecord:
-    """The host. Takes a tenth of a second, of which it counts how busy the cores are."""
-    values = ValueReader(OSError, ValueError)
-    busy = values.read("busy_cpus", _busy_cpus, root)
-    kernel = root / "proc/sys/kernel"
-    memory = {
+def memory(root: Path) -> dict[str, int]:
+    """The numbers of /proc/meminfo in bytes. Raises OSError."""
+    return {
         line.partition(":")[0]: int(line.split()[1]) << 10
-        for line in (values.read("memory_bytes", text, root / "proc/meminfo") or "").splitlines()
+        for line in text(root / "proc/meminfo").splitlines()
         if line.endswith("kB")
     }
-    shm = values.read("shm_bytes", os.statvfs, root / "dev/shm")
-    load = values.read("load", text, root / "proc/loadavg")
-    huge = values.read("shm_huge", text, root / "sys/kernel/mm/transparent_hugepage/shmem_enabled")
-    chosen = _CHOSEN.search(huge or "")
-    groups = root / "sys/fs/cgroup", root / "proc/self/cgroup"
-    version = values.read("is_wsl", text, root / "proc/version")
-    return SystemRecord(
-        memory_bytes=memory.get("MemTotal"),
-        memory_available_bytes=memory.get("MemAvailable"),
-        shm_bytes=None if shm is None else shm.f_frsize * shm.f_blocks,
-        shm_free_bytes=None if shm is None else shm.f_frsize * shm.f_bavail,
-        load=None if load is None else float(load.split()[0]),
-        busy_cpus=None if busy is None else sum(busy.values()),
-        busy_cpulist=None
-        if busy is None
-        else spans(core for core, share in busy.items() if share >= _BUSY),
-        cgroup_cpus=host.group_cpus(*groups),
-        cgroup_memory_bytes=host.memory_limit_bytes(*groups),
-        pids_max=host.most_processes(*groups),
-        file_max=values.read("file_max", number, root / "proc/sys/fs/file-max"),
-        numa_balancing=values.read("numa_balancing", number, kernel / "numa_balancing"),
-        ptrace_scope=values.read("ptrace_scope", number, kernel / "yama/ptrace_scope"),
-        shm_huge=chosen[1] if chosen else None,
-        governors=_governors(root),
-        is_wsl=None if version is None else "microsoft" in version.lower(),
-        removes_ipc=_removes_ipc(root),
-        has_fabric_manager=_has_fabric_manager(root),
-        interfaces=tuple(sorted(one.name for one in entries(root / "sys/class/net"))),
-        imex_channels=_imex_channels(root),
-        driver_parameters=_driver_parameters(root),
-        unknown=values.unknown,
-    )
 
 
-def process(
-    root: Path, environment: Mapping[str, str], cuda: tuple[int, ...] | None = None
-) -> ProcessRecord:
-    """The calling process. cuda: NVML's numbers of the GPUs that CUDA shows it."""
-    values = ValueReader(OSError, ValueError)
-    status = {
-        key: value.strip()
-        for key, _, value in (
-            line.partition(":")
-            for line in (values.read("status", text, root / "proc/self/status") or "").splitlines()
-        )
-    }
-    capabilities = status.get("CapEff")
-    seccomp = status.get("Seccomp")
-    return ProcessRecord(
-        cpulist=spans(sorted(os.sched_getaffinity(0))),
-        mems=status.get("Mems_allowed_list"),
-        memlock_bytes=_limit(resource.RLIMIT_MEMLOCK),
-        open_files=_limit(resource.RLIMIT_NOFILE),
-        processes=_limit(resource.RLIMIT_NPROC),
-        stack_bytes=_limit(resource.RLIMIT_STACK),
-        can_lock=None if capabilities is None else bool(int(capabilities, 16) & _IPC_LOCK),
-        can_trace=None if capabilities is None else bool(int(capabilities, 16) & _SYS_PTRACE),
-        can_copy=values.read("can_copy", _can_copy),
-        seccomp=int(seccomp) if seccomp and seccomp.isdecimal() else None,
-        namespaces={
-            name: str(link.readlink())
-            for name in _NAMESPACES
-            if (link := root / "proc/self/ns" / name).is_symlink()
-        },
-        environment=settings(environment),
-        files=_config_files(root, environment, values),
-        cuda=cuda,
-        nccl_version=_nccl_version(),
-        mpi_library=mpi_library() if any(map(_OF_MPI.match, environment)) else None,
-        unknown=values.unknown,
-    )
+def status(root: Path) -> dict[str, str]:
+    """What /proc/self/status says. Raises OSError."""
+    lines = text(root / "proc/self/status").splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {key: value.strip() for key, _, value in pairs}
+
+
+def has_capability(status: Mapping[str, str], bit: int) -> bool | None:
+    """Whether a process has a capability; None if its status does not say."""
+    return bool(int(status["CapEff"], 16) & bit) if "CapEff" in status else None
 
 
 def mpi_library() -> str | None:
@@ -127,7 +56,7 @@ def mpi_library() -> str | None:
     return MPI.Get_library_version().splitlines()[0].strip(" \0")
 
 
-def _nccl_version() -> str | None:
+def nccl_version() -> str | None:
     """The version of the first package of NCCL that is installed."""
     from importlib import metadata  # here: it takes a tenth of the time of `topo`
 
@@ -137,12 +66,13 @@ def _nccl_version() -> str | None:
     return None
 
 
-def _limit(kind: int) -> int:
+def limit(kind: int) -> int:
+    """The soft limit of a resource."""
     soft, _ = resource.getrlimit(kind)
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def _can_copy() -> bool:
+def can_copy() -> bool:
     """Whether process_vm_readv works here: a filter of system calls refuses even a process's own
     memory. Raises OSError where the C library has no such function.
     """
@@ -159,21 +89,22 @@ def _can_copy() -> bool:
     return bool(read(os.getpid(), vectors[0], one, vectors[1], one, ctypes.c_ulong(0)) == 1)
 
 
-def _config_files(
-    root: Path, environment: Mapping[str, str], values: ValueReader
+def config_files(
+    root: Path, environment: Mapping[str, str], unknown: dict[str, str]
 ) -> tuple[ConfigFile, ...]:
-    """NCCL's configuration files that are there, what wins first."""
-    files = []
+    """NCCL's configuration files, what wins first; unknown: gets why some cannot be read."""
+    files, values = [], ValueReader(OSError)
     for name in paths(environment):
         path = root / name.lstrip("/")
         if values.read(name, path.is_file):
             content = values.read(name, text, path)
             if content is not None:
                 files.append(ConfigFile(path=name, text=content[:_MOST_TEXT]))
+    unknown |= values.unknown
     return tuple(files)
 
 
-def _busy_cpus(root: Path) -> dict[int, float]:
+def busy_cpus(root: Path) -> dict[int, float]:
     """The share of its time that each core is in use, during a short while. Raises OSError or
     ValueError.
     """
@@ -198,13 +129,14 @@ def _busy_ticks(file: Path) -> dict[int, int]:
     return ticks
 
 
-def _governors(root: Path) -> tuple[str, ...]:
+def governors(root: Path) -> tuple[str, ...]:
+    """Of the cores' clocks."""
     values = ValueReader(OSError)
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     return tuple(sorted({one for file in files if (one := values.read("governor", text, file))}))
 
 
-def _removes_ipc(root: Path, user: int | None = None) -> bool | None:
+def removes_ipc(root: Path, user: int | None = None) -> bool | None:
     """RemoveIPC of systemd-logind, which is on where its files leave it out, and touches neither
     system users nor those that linger.
     """
@@ -227,7 +159,7 @@ def _user_name(user: int) -> str:
     return pwd.getpwuid(user).pw_name
 
 
-def _has_fabric_manager(root: Path) -> bool | None:
+def has_fabric_manager(root: Path) -> bool | None:
     """Whether its process runs; None where processes of others are hidden."""
     values = ValueReader(OSError)
     names = {
@@ -238,7 +170,7 @@ def _has_fabric_manager(root: Path) -> bool | None:
     return False if any(name in ("systemd", "init", "kthreadd") for name in names) else None
 
 
-def _imex_channels(root: Path) -> int | None:
+def imex_channels(root: Path) -> int | None:
     """How many there are; None where the driver has no device file at all."""
     folder = root / "dev/nvidia-caps-imex-channels"
     if folder.is_dir():
@@ -246,7 +178,8 @@ def _imex_channels(root: Path) -> int | None:
     return 0 if (root / "dev/nvidiactl").exists() else None
 
 
-def _driver_parameters(root: Path) -> dict[str, str]:
+def driver_parameters(root: Path) -> dict[str, str]:
+    """Of NVIDIA's kernel module."""
     values = ValueReader(OSError)
     lines = (values.read("params", text, root / "proc/driver/nvidia/params") or "").splitlines()
     pairs = (line.partition(":") for line in lines)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence
 from collbench.machine.discovery.recording import ConfigFile
 from tests.support.evidence import Plant, evidence, machine, planted, with_ranks
 

@@ -2,7 +2,7 @@
 
 import random
 
-from collbench.doctor.evidence import LeftOut
+from collbench.doctor.check import LeftOut
 from tests.support.evidence import machine, planted
 
 

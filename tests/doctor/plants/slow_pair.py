@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from collbench.bench.pairs import RankPair
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.check import Evidence
 from tests.support.evidence import Plant, evidence, machine
 
 
