@@ -13,9 +13,8 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import P2p
 from collbench.core.units import exact_size, format_size
 from collbench.core.world import World
-from collbench.planning.plan import Kernel, Plan
+from collbench.planning.plan import Domains, Kernel, Plan, label
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.transports.net import Domains, label
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import MAX_KEPT, Schedule, build
@@ -91,7 +90,7 @@ def schedule_of(
     """The schedule of an algorithm for a case: that of a file, or a registered one along rank
     orders. Raises ScheduleError if it does not serve the case.
     """
-    file = formats.loaded(algo)
+    file = None if algo in FAMILY else formats.loaded(algo)
     if file is None:
         return along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
     if (case.op, case.ranks, case.root) != (file.op, file.n, file.root):

@@ -5,11 +5,13 @@ without.
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from collbench.core.case import Case
 from collbench.core.errors import ScheduleError
 from collbench.core.options import DEFAULT_MEMORY
 from collbench.core.units import format_size
-from collbench.planning.plan import Plan
+from collbench.planning.plan import Domains, Plan, domains_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import p2p
 from collbench.schedules.ir import Edge, Program, Schedule
 from collbench.schedules.passes import widest_message
 from collbench.schedules.verify.check import ends_after_peers_begin
@@ -23,6 +25,9 @@ MAX_CHANNEL_BYTES = 1 << 32
 ALIGNMENT_BYTES = 8 * MEMORY_GRAIN_BYTES
 # Connections of a rank, counted once for each direction: the arguments of a launch have 4096 bytes.
 MAX_ENDS = 70
+# p2p: peer access or CUDA IPC, which rows do not tell apart; shm: host memory that both ends map;
+# net: messages of MPI
+GPU_TRANSPORTS = ("p2p", "shm", "net")
 _WITHOUT_FLAGS = next(name for name in PROTOCOLS if PROTOCOLS.load(name).HAS_SLICES)
 _LEAST_SM, _OF_AMD = 70, ("gfx90a", "gfx942")  # that keep lines of LL128
 
@@ -183,3 +188,29 @@ def edges_of(program: Program) -> tuple[set[Edge], set[Edge]]:
 def peers_of(schedule: Schedule) -> int:
     """The most connections of one channel into or out of one rank."""
     return max(len(ends) for program in schedule.programs for ends in edges_of(program))
+
+
+def gpu_domains(case: Case, limits: Limits) -> Domains:
+    """The domain of every GPU, whose members reach each other's memory or share their host's; ()
+    for one.
+    """
+    return domains_of(
+        case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
+    )
+
+
+def refuse_transport(case: Case, limits: Limits) -> None:
+    """Raise ScheduleError for a transport that GPUs, or the kernels of these GPUs, do not have."""
+    name = case.transport
+    if name not in ("auto", *GPU_TRANSPORTS):
+        raise ScheduleError(
+            f"GPUs pass data by {', '.join(GPU_TRANSPORTS)} or ce, not by {name}",
+            "leave --transport out",
+        )
+    if name in ("p2p", "shm") and (why := p2p.why_not(limits.hosts)):
+        raise ScheduleError(why, "use --transport net, or auto")
+    if name == "p2p" and not limits.has_peers:
+        raise ScheduleError(
+            "not every GPU can reach the memory of every other",
+            "use --transport shm, or see `collbench topo --p2p`",
+        )

@@ -11,7 +11,7 @@ it carries piece s of each of its chunks. Every backend reads its work from a pl
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -21,11 +21,11 @@ from collbench.core.case import Problem
 from collbench.core.collectives import collective
 from collbench.core.knobs import LaunchMode, P2p
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.transports.net import Domains
 from collbench.schedules.ir import MAX_KEPT, Operand, Schedule
 from collbench.schedules.passes import home, landing, message_chunks, operand_count, step_count
 from collbench.schedules.verify.check import Proof
 
+Domains = tuple[int, ...]  # the shared-memory domain of every rank, () for one
 CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 # What of a plan follows from its schedule, and is not hashed again.
 _IN_SCHEDULE = ("schedule", "proof", "direct", "widest")
@@ -189,7 +189,7 @@ class Plan:
     (pull) or the sender (push). widest: chunks of the largest message through a FIFO. kernel: how a
     GPU runs it, None elsewhere. transport: where connections have their memory. proto: what a slot
     looks like, the kernel's where there is one. domains: the shared-memory domain of every rank
-    (transports/net.py); a message that is pulled zero-copy between two domains is sent from where
+    (domains_of()); a message that is pulled zero-copy between two domains is sent from where
     it lies, into a slot of the receiver's FIFO.
     """
 
@@ -434,3 +434,49 @@ class Connections(Sequence[Connection]):
         fifo = channel * table.fifo_count + before
         offset = fifo * plan.slots * plan.slot_bytes if before >= 0 else -1
         return Connection(*port, channel, slices, offset)
+
+
+def domains_of(transport: str, hosts: Sequence[Hashable]) -> Domains:
+    """The shared-memory domain of every rank, numbered by its first rank. Messages join a domain to
+    the others. () if there is only one.
+
+    With `net` every rank is a domain of its own, with `auto` every host is one. With the others all
+    ranks are one domain, whatever the hosts (see their why_not).
+
+    >>> (
+    ...     domains_of("auto", ["a", "b", "a"]),
+    ...     domains_of("auto", ["a", "a"]),
+    ...     domains_of("net", ["a", "a"]),
+    ...     domains_of("shm", ["a", "a"]),
+    ... )
+    ((0, 1, 0), (), (0, 1), ())
+    """
+    if transport == "net":
+        return tuple(range(len(hosts)))
+    names = list(dict.fromkeys(hosts))
+    return (
+        tuple(names.index(host) for host in hosts) if transport == "auto" and len(names) > 1 else ()
+    )
+
+
+def label(of_ranks: Domains, inside: str = "shm") -> str:
+    """The transports that those domains need: memory, messages or both. inside: the transport of a
+    domain.
+
+    >>> label(()), label((0, 1, 2)), label((0, 0, 1), "p2p")
+    ('shm', 'net', 'p2p+net')
+    """
+    if not of_ranks:
+        return inside
+    return "net" if len(set(of_ranks)) == len(of_ranks) else f"{inside}+net"
+
+
+def seats(of_ranks: Domains, n: int) -> list[int]:
+    """The number of every rank among those of its domain.
+
+    >>> seats((0, 1, 0), 3), seats((), 3)
+    ([0, 0, 1], [0, 1, 2])
+    """
+    if not of_ranks:
+        return list(range(n))
+    return [of_ranks[:rank].count(of_ranks[rank]) for rank in range(n)]

@@ -16,21 +16,22 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import AUTO, LaunchMode, P2p, unheeded
 from collbench.planning import selection
 from collbench.planning.copies import plan_copies
-from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import LaunchKnobs, launch_knobs, shape_of
 from collbench.planning.layout import lay_out, made_direct, schedule_of
 from collbench.planning.limits import (
     Limits,
+    gpu_domains,
     memory_bytes,
     over_budget,
     refuse_many_ends,
     refuse_too_large,
+    refuse_transport,
     slot_wire_bytes,
 )
-from collbench.planning.plan import Kernel, Plan
+from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
-from collbench.planning.transports import net
+from collbench.planning.transports import shm
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import direct_count, widest_message
@@ -39,6 +40,7 @@ CPU_THREADS, CPU_PROTO = 1, "simple"
 # Those that run on GPUs; those that run on CPUs and whose slots may be lines with flags.
 GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)
 MAX_CPU_CHANNELS = 64
+_CPU_TRANSPORTS = ("shm", "net")
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 # Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
 # one, so that this many take some hundreds of megabytes and ten seconds.
@@ -56,8 +58,9 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     hosts = has.hosts if len(has.hosts) == case.ranks else ()
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
     tuning = by or tuning_for(case, has)
-    facts = selection.facts_of(case, hosts)
-    if not (has.is_gpu or case.backend in GPU_BACKENDS):
+    is_gpu = has.is_gpu or case.backend in GPU_BACKENDS
+    facts = selection.facts_of(case, hosts, is_gpu=is_gpu)
+    if not is_gpu:
         return _plan_cpu(case, facts, tuning, has, orders, hosts)
     _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
@@ -122,7 +125,7 @@ def _plan_cpu(
 ) -> Choice:
     """The plan of ranks on CPU cores, or of the backends of one process."""
     domains = _refuse_cpu(case, hosts)
-    facts["transport"] = net.label(domains)
+    facts["transport"] = label(domains)
     algo, proto = selection.way_of(case, facts, tuning)
     schedule = schedule_of(case, algo, orders, hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
@@ -145,7 +148,7 @@ def _plan_cpu(
     raise first
 
 
-def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
+def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> Domains:
     """The ranks' shared-memory domains. Raises ScheduleError for what CPU ranks cannot do."""
     has_lines = case.backend in LINE_BACKENDS
     if case.proto not in ("auto", CPU_PROTO) and not has_lines:
@@ -158,7 +161,7 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"the {case.backend} backend is one process: nothing travels by {case.transport}",
             "leave --transport out",
         )
-    domains = cpu_domains(case, hosts) if has_lines else ()
+    domains = _cpu_domains(case, hosts) if has_lines else ()
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -183,6 +186,21 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
     return domains
 
 
+def _cpu_domains(case: Case, hosts: tuple[int, ...]) -> Domains:
+    """The shared-memory domain of every rank on CPU cores, () for one. Raises ScheduleError for a
+    transport that the ranks do not have.
+    """
+    if case.transport not in ("auto", *_CPU_TRANSPORTS):
+        raise ScheduleError(
+            f"ranks on CPUs pass data by {' or '.join(_CPU_TRANSPORTS)}, not by {case.transport}",
+            "leave --transport out",
+        )
+    host_of = hosts or (0,) * case.ranks
+    if case.transport == "shm" and (why := shm.why_not(host_of)):
+        raise ScheduleError(why, "use --transport net, or auto for both")
+    return domains_of(case.transport, host_of)
+
+
 def _modes(case: Case, facts: Facts, tuning: Tuning) -> tuple[bool, ...]:
     """Whether to pull zero-copy, in the order to try."""
     if facts["proto"] != CPU_PROTO:
@@ -194,13 +212,7 @@ def _modes(case: Case, facts: Facts, tuning: Tuning) -> tuple[bool, ...]:
 
 
 def _lay_out_cpu(
-    case: Case,
-    schedule: Schedule,
-    facts: Facts,
-    tuning: Tuning,
-    domains: net.Domains,
-    *,
-    direct: bool,
+    case: Case, schedule: Schedule, facts: Facts, tuning: Tuning, domains: Domains, *, direct: bool
 ) -> Choice:
     """The plan, zero-copy or through FIFOs."""
     proto, facts = str(facts["proto"]), {**facts, "direct": "on" if direct else "off"}
@@ -239,7 +251,7 @@ def _lay_out_cpu(
 
 
 def _without_zero_copy(
-    case: Case, schedule: Schedule, facts: Facts, tuning: Tuning, domains: net.Domains
+    case: Case, schedule: Schedule, facts: Facts, tuning: Tuning, domains: Domains
 ) -> str:
     """What to do where messages that are pulled zero-copy deadlock."""
     try:
@@ -343,7 +355,7 @@ def _plan_way(
     return choice_of(done, schedule, plan)
 
 
-def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains) -> None:
+def _refuse_kernels(case: Case, proto: str, transport: str, domains: Domains) -> None:
     """Raise ScheduleError for what kernels cannot do."""
     if proto != "simple":
         _refuse_zero_copy(case, proto)

@@ -16,13 +16,11 @@ from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
 from collbench.core.knobs import KNOBS
 from collbench.core.units import format_size
-from collbench.planning.domains import gpu_domains
-from collbench.planning.limits import Limits
-from collbench.planning.plan import Plan
+from collbench.planning.limits import Limits, gpu_domains
+from collbench.planning.plan import Plan, label
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import Schedule
@@ -32,8 +30,9 @@ _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))
 _OPEN = tuple(knob.default for knob in _OTHERS)
 
 
-def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
+def facts_of(case: Case, hosts: tuple[int, ...], *, is_gpu: bool = True) -> dict[str, Fact]:
     """What is known of a case before anything is decided. hosts: of its ranks, () for one host.
+    is_gpu: whether GPUs are to run it, which have more protocols.
 
     The links between hosts are slower than those within one, so large sizes ask for few bytes
     between hosts: see the tables `hosts`.
@@ -53,7 +52,7 @@ def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
         "open": _other_knobs(case) == _OPEN,
         "algo_given": case.algo != "auto",
         # unequal blocks take a slot several times
-        "has_marker": case.skew in ("", "even") and not sentinel.why_not(case.dtype),
+        "has_marker": is_gpu and case.skew in ("", "even") and not sentinel.why_not(case.dtype),
     }
 
 
@@ -140,7 +139,7 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
         transport = TRANSPORTS.load(name)
         has_peers = limits.has_peers or not transport.NEEDS_PEERS
         if transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
-            return net.label(domains, name)
+            return label(domains, name)
     raise ScheduleError("no tuning file names a transport that works here")
 
 

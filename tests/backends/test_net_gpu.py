@@ -30,9 +30,8 @@ from collbench.device.program import lower
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, needs_no_credits, slot_wire_bytes
-from collbench.planning.plan import Kernel, Plan
+from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.planner import resolve
-from collbench.planning.transports.net import Domains, domains, label
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.gpu_session import Workers
@@ -225,14 +224,14 @@ def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slic
     }
     pairs: list[tuple[OpName, str]] = [("allreduce", "ring"), ("allreduce", "twoshot")]
     for seed, (op, algo) in enumerate([*pairs, ("alltoall", "direct"), ("broadcast", "chain")]):
-        plan = plan_of(op, algo, proto, domains("net", "abcd"), count=count, **knobs)
+        plan = plan_of(op, algo, proto, domains_of("net", "abcd"), count=count, **knobs)
         Gpus(plan, seed).run(*[Run(number % 2) for number in range(5)])
 
 
 @pytest.mark.parametrize("proto", PROTOS)
 def test_launches_of_other_sizes(proto: str) -> None:
     """As a soak queues them."""
-    plan = plan_of("allreduce", "ring", proto, domains("net", "abc"), count=700)
+    plan = plan_of("allreduce", "ring", proto, domains_of("net", "abc"), count=700)
     Gpus(plan, 3, any_size=True).run(
         *[Run(number % 2, count) for number, count in enumerate((700, 1, 350, 699, 2, 700))]
     )

@@ -22,10 +22,9 @@ from collbench.planning.chooser import choice_of_problem
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, needs_no_credits
 from collbench.planning.lowering import actors
-from collbench.planning.plan import Kernel, Plan
+from collbench.planning.plan import Kernel, Plan, label
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.transports.net import label
 from tests.device.test_device import HOST_MODES, MODES, RUNS, Mode, assert_right
 from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
 from tests.support.batteries import placements, world_of

@@ -24,11 +24,10 @@ from collbench.core.knobs import P2p
 from collbench.core.world import World
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Kernel, Plan, most_messages
+from collbench.planning.plan import Domains, Kernel, Plan, label, most_messages
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.together import Part, Together
-from collbench.planning.transports.net import Domains, label
 from collbench.schedules.ir import Schedule, build
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.random_schedules import random_allreduce, random_blocks

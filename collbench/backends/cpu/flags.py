@@ -12,24 +12,14 @@ from functools import partial
 from collbench.backends.repeat import shortest_flag_s
 from collbench.core.errors import HangError
 from collbench.core.host import usable_cores
-from collbench.core.launcher import launcher
 from collbench.planning.plan import Plan
-from collbench.planning.transports.net import seats
 
 LINE_WORDS = 8  # 64-bit words of a cache line
 # of a flag before the core is offered to others, where every rank has a core of its
 # own
 POLLS = 50
 CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
-# Ranks of a core that may all wait awake. More would take turns only to see that nothing came, so
-# they sleep for a short turn of each.
-AWAKE, TURN_S = 8, 1e-5
 YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
-
-
-def flag_words(plan: Plan) -> int:
-    """64-bit words of all flags."""
-    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.domains else 1)
 
 
 def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
@@ -46,21 +36,6 @@ def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
     that have left it.
     """
     return filled(plan, edge, at_src=at_src) + LINE_WORDS
-
-
-def crowd(plan: Plan) -> int:
-    """Ranks that share a core. A launcher may have pinned this one, so all cores of its host count
-    there.
-    """
-    if launcher() is None:
-        return -(-plan.n // usable_cores())
-    return -(-(max(seats(plan.domains, plan.n)) + 1) // (os.cpu_count() or 1))
-
-
-def core_offer(plan: Plan) -> Callable[[], None]:
-    """What a rank that waits calls to offer its core to others."""
-    ranks = crowd(plan)
-    return os.sched_yield if ranks <= AWAKE else partial(time.sleep, ranks * TURN_S)
 
 
 def patience(n: int) -> int:

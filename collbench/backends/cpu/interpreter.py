@@ -6,20 +6,16 @@ relies on x86's total store order (see cpu.why_not). Where data carries flags of
 `filled` (see lines.py).
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.backends.cpu.flags import (
-    LINE_WORDS,
-    YIELDS_A_LOOK,
-    core_offer,
-    filled,
-    freed,
-    patience,
-)
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
+from collbench.backends.cpu.layout import crowd
 from collbench.core.dtypes import Array, divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
@@ -183,6 +179,17 @@ def address(array: "Array") -> int:
     """Where an array begins in memory."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+# Ranks of a core that may all wait awake. More would take turns only to see that nothing came, so
+# they sleep for a short turn of each.
+AWAKE, TURN_S = 8, 1e-5
+
+
+def core_offer(plan: Plan) -> Callable[[], None]:
+    """What a rank that waits calls to offer its core to others."""
+    ranks = crowd(plan)
+    return os.sched_yield if ranks <= AWAKE else partial(time.sleep, ranks * TURN_S)
 
 
 class Runner:

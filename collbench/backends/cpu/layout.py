@@ -1,14 +1,16 @@
 """Where the parts of a plan lie in the memory of CPU ranks, and how much of it they take."""
 
 import mmap
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 
-from collbench.backends.cpu.flags import LINE_WORDS, crowd, flag_words
-from collbench.backends.cpu.lines import fifo_wire_bytes
+from collbench.backends.cpu.flags import LINE_WORDS
 from collbench.backends.repeat import accumulates, rotations, stride_bytes
-from collbench.planning.plan import Plan
-from collbench.planning.transports.net import label, seats
+from collbench.core.host import usable_cores
+from collbench.core.launcher import launcher
+from collbench.planning.limits import slot_wire_bytes
+from collbench.planning.plan import Plan, label, seats
 
 LINE_BYTES = LINE_WORDS * 8
 # operands bound for all sets of buffers of a plan, by all ranks of a core together: a few seconds
@@ -33,6 +35,15 @@ class CpuLayout:
     rotations: int
     total: int
     net: int
+
+
+def crowd(plan: Plan) -> int:
+    """Ranks that share a core. A launcher may have pinned this one, so all cores of its host count
+    there.
+    """
+    if launcher() is None:
+        return -(-plan.n // usable_cores())
+    return -(-(max(seats(plan.domains, plan.n)) + 1) // (os.cpu_count() or 1))
 
 
 def sets_of(plan: Plan, *, hot: bool) -> int:
@@ -65,6 +76,21 @@ def layout(plan: Plan, sets: int) -> CpuLayout:
         total=user + sets * ranks * stride,
         net=max(len(plan.ends(rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
     )
+
+
+def flag_words(plan: Plan) -> int:
+    """64-bit words of all flags."""
+    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.domains else 1)
+
+
+def fifo_wire_bytes(plan: Plan) -> int:
+    """All FIFOs together, as they lie in memory."""
+    return fifos_before(plan, plan.fifo_bytes) * plan.slots * slot_wire_bytes(plan)
+
+
+def fifos_before(plan: Plan, fifo_offset: int) -> int:
+    """How many FIFOs lie before that offset."""
+    return fifo_offset // (plan.slots * plan.slot_bytes) if plan.slot_bytes else 0
 
 
 def is_all_net(plan: Plan) -> bool:

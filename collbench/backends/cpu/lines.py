@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collbench.backends.cpu.interpreter import BoundCall, BoundStep, address, arithmetic, bind, copy
+from collbench.backends.cpu.layout import fifos_before
 from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import ScheduleError
 from collbench.planning.limits import slot_wire_bytes
@@ -128,11 +129,6 @@ class LineFlags(NamedTuple):
         return None
 
 
-def fifo_wire_bytes(plan: Plan) -> int:
-    """All FIFOs together, as they lie in memory."""
-    return _fifos_before(plan, plan.fifo_bytes) * plan.slots * slot_wire_bytes(plan)
-
-
 def refuse_repeats(plan: Plan, launches: int) -> None:
     """Raise ScheduleError if a flag would come back, so many launches after FIFOs were cleared."""
     flag_bytes = PROTOCOLS.load(plan.proto).FLAG_BYTES
@@ -191,7 +187,7 @@ class Binder:
         """The lines of a region of a slot."""
         if region not in self._chunks:
             slot, place = divmod(region.offset, self.plan.slot_bytes)
-            fifo = _fifos_before(self.plan, self.plan.connections[region.owner].fifo_offset)
+            fifo = fifos_before(self.plan, self.plan.connections[region.owner].fifo_offset)
             offset = (fifo * self.plan.slots + slot) * slot_wire_bytes(
                 self.plan
             ) + place // self.plan.piece_bytes * self.piece_wire_bytes
@@ -277,11 +273,6 @@ class Binder:
             else []
         )
         return pairs + ([(data[whole, :rest], flat[whole * width :])] if rest else [])
-
-
-def _fifos_before(plan: Plan, fifo_offset: int) -> int:
-    """How many FIFOs lie before that offset."""
-    return fifo_offset // (plan.slots * plan.slot_bytes) if plan.slot_bytes else 0
 
 
 def _credits_of(action: Action) -> Action:

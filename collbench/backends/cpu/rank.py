@@ -11,9 +11,16 @@ import numpy as np
 
 from collbench.backends.base import Batch
 from collbench.backends.blocking import BlockingRank, HostBuffers
-from collbench.backends.cpu.flags import FlagBarrier, flag_words, freed
+from collbench.backends.cpu.flags import FlagBarrier, freed
 from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
-from collbench.backends.cpu.layout import CpuLayout, aligned, has_lines, is_all_net, layout
+from collbench.backends.cpu.layout import (
+    CpuLayout,
+    aligned,
+    flag_words,
+    has_lines,
+    is_all_net,
+    layout,
+)
 from collbench.backends.cpu.lines import Binder
 from collbench.backends.net.proxy import Proxy, data_comm_of
 from collbench.backends.repeat import prepare_buffers
@@ -25,8 +32,7 @@ from collbench.core.launcher import described_library
 from collbench.core.pattern import Wrong
 from collbench.launch.local import MAP_NORESERVE
 from collbench.planning.lowering import Region, actors
-from collbench.planning.plan import Plan
-from collbench.planning.transports.net import seats
+from collbench.planning.plan import Plan, seats
 
 # to bind the actions of one slice: many times what it takes
 SLOWEST_LOAD_S = 1e-3
