@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 from collbench.bench.points import SweepPoint
-from collbench.bench.stress import LAUNCHES, PAUSES_NS, _counts, stress
+from collbench.bench.soak import LAUNCHES, PAUSES_NS, _counts, stress
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, HangError, RefusedError, ScheduleError
 from collbench.core.pattern import Wrong

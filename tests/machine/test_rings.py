@@ -17,10 +17,9 @@ from collbench.machine.topology import rings as rings_module
 from collbench.machine.topology.hosts import repeated
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
-from collbench.machine.topology.parts import by_parts
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
-from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
+from collbench.machine.topology.rings import by_parts, ring_rate_gbs, rings, trees
 from tests.support.machines import two_hosts
 from tests.support.tiers import tiered
 
