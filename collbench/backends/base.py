@@ -140,6 +140,8 @@ class SessionOpener(Protocol[Job_contra]):
 
     is_gpu: its launches are queued on GPUs. wants_machine: it invents times for the machine of the
     options. has_launch_times: its ranks time launches one by one where a batch asks for that.
+    One with is_apart(job) may have ranks that are processes of their own on GPUs, which must not be
+    there while other ranks are measured.
     """
 
     name: str
@@ -150,12 +152,6 @@ class SessionOpener(Protocol[Job_contra]):
     def why_not(self, group: Group) -> str:
         """Why this backend cannot run on that group, or an empty text."""
         return ""
-
-    def is_apart(self, job: Job_contra) -> bool:
-        """Whether a job's ranks are processes of their own on GPUs, which must not be there while
-        other ranks are measured.
-        """
-        return False
 
     def shared_bytes(self, job: Job_contra, *, hot: bool) -> int:
         """Shared memory that a job needs on each host."""

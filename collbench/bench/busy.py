@@ -8,7 +8,7 @@ from collbench.core.limits import FOREIGN_SHARE
 from collbench.core.record import Record
 from collbench.core.screen import remark
 from collbench.core.text import counted
-from collbench.launch.guardian import own_processes
+from collbench.launch.local import own_processes
 from collbench.machine.others import Census, demand, foreign_cores, look
 
 _WHAT_TO_DO = "End them, or measure when they have ended."

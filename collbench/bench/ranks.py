@@ -1,14 +1,16 @@
-"""Where the ranks of a sweep run: the links of this machine's GPUs, or of a described one."""
+"""Who the ranks of a command are, and where they run: the group that the environment gives, rank 0
+as its driver, and the links of this machine's GPUs, or of a described one.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from collbench.backends import FAMILY
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.rank0 import group_here
 from collbench.core.case import Case
-from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.complaint import complain
+from collbench.core.errors import CollbenchError, HangError, UnavailableError, UsageError
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.launcher import launcher
@@ -28,6 +30,44 @@ from collbench.planning.price.constants import KIND_OF, costs_here, gpu_costs
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 MODEL = "model"
+
+
+def group_here(timeout_s: float) -> Group:
+    """The ranks of the launcher above, or this host's; one that is seen stopped or gone may keep
+    the others for timeout_s.
+    """
+    started = launcher()
+    if started is None:
+        return local_group(timeout_s)
+    from collbench.launch.mpi import MpiGroup
+
+    return MpiGroup(started, timeout_s)
+
+
+def local_group(timeout_s: float | None = None) -> Group:
+    """The ranks of this host alone. timeout_s: as of group_here; None: the usual one."""
+    from collbench.launch.local import LocalGroup
+
+    return LocalGroup() if timeout_s is None else LocalGroup(timeout_s)
+
+
+def drive_on_rank0(group: Group, drive: Callable[[], int]) -> int:
+    """Drive on rank 0, serve on all others, and leave together; returns the exit code."""
+    if group.rank != 0:
+        return group.serve()
+    code = 3
+    try:
+        code = drive()
+    except (HangError, KeyboardInterrupt) as error:
+        if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
+            group.abort(complain(error))
+        raise
+    except CollbenchError as error:
+        code = error.exit_code
+        raise
+    finally:
+        group.close(code)
+    return code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +191,7 @@ def ranks_of(
     machine, or None.
     """
     topology = described(machine) if machine is not None else None
-    known, shared = topology or recorded, ranks_per_gpu(gpus)
+    known, shared = topology or recorded, ranks_per_gpu(gpus) if gpus else 1
     links: dict[str, RankLinks] = {}
     for backend in backends:
         if backend == MODEL:
@@ -165,7 +205,12 @@ def ranks_of(
             models = {known.by_id[gpu].name for gpu in used}
             costs = gpu_costs(costs_here("gpu", models.pop() if len(models) == 1 else ""))
             links[backend] = RankLinks(known, used, costs)
-    return Ranks(links=links, hosts=host_numbers(group.hosts), per_gpu=shared)
+    return Ranks(links=links, hosts=hosts_of(group), per_gpu=shared)
+
+
+def hosts_of(group: Group) -> tuple[int, ...]:
+    """The host of every rank as a number; nothing if all are on one."""
+    return host_numbers(group.hosts) if len(group.hosts) > 1 else ()
 
 
 def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:

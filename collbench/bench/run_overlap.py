@@ -16,7 +16,7 @@ from collbench.bench.overlap import (
     on_cpus,
     to_line,
 )
-from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import drive_on_rank0, group_here
 from collbench.bench.tables.overlap import advice, heading, line
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document

@@ -14,10 +14,11 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
 from collbench.bench.busy import BusyRemark
 from collbench.bench.points import SweepPoint, plan_points
-from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import (
     MODEL,
     Ranks,
+    drive_on_rank0,
+    group_here,
     ranks_of,
     recordings_of,
     remark_unnamed,
@@ -25,7 +26,6 @@ from collbench.bench.ranks import (
 )
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import SavedSweep, saved
 from collbench.bench.show_sweep import (
     remark_on_cores,
     remark_on_order,
@@ -52,6 +52,8 @@ from collbench.bench.tables.run import RunOf, head_lines, planned_lines, tail_li
 from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
+from collbench.compare.doubt import doubt_of_one, lines_of
+from collbench.compare.runs import Keeper, saved
 from collbench.core.case import Case
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
 from collbench.core.files import command_line, result_json, write_document
@@ -62,7 +64,7 @@ from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Options, Settings, refuse, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.record import NOT_TRUE, Record, Writer, read
-from collbench.core.rows import devices_of
+from collbench.core.rows import as_written, devices_of
 from collbench.core.screen import (
     activity_shown,
     document_on_stdout,
@@ -116,7 +118,7 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     return drive_on_rank0(group, drive)
 
 
-def _what_is_kept(csv: Path | str | None, kept: SavedSweep) -> str:
+def _what_is_kept(csv: Path | str | None, kept: Keeper) -> str:
     """Where the rows of a sweep are that was interrupted."""
     if not kept.rows:
         return "No row was finished."
@@ -179,14 +181,15 @@ def _drive(
             say(line)
         show_points(points, runs[-1].points, table, estimate_s)
         return 0
-    from collbench.machine.discovery import record
+    from collbench.machine.discovery import dumps, record
 
+    count = len(points) * len(runs)
     opened = (
         Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
     )
     with (
         closing(opened) if opened is not None else nullcontext() as writer,
-        saved(runs, requested, recordings or [record()]) as kept,
+        saved(runs[0].run_id, requested, count, dumps(recordings or [record()])) as kept,
     ):
         last_rows: Mapping[tuple[object, ...], Record] = {}
         if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
@@ -278,7 +281,7 @@ def _measure(
     table: SweepTable,
     out: IO[str],
     options: Options,
-    kept: SavedSweep,
+    kept: Keeper,
 ) -> list[Record]:
     """Measure the points in every run, keep all rows, and show those of all runs together."""
     start_s, busy = time.monotonic(), BusyRemark()
@@ -324,12 +327,18 @@ def _measure(
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
     ledgers = [one for run in runs for one in run.ledgers]
     ledger = ledger_lines(ledgers, columns) if ledgers else []
-    tables = [] if by_size else [size_lines(records, columns, least_rows=2)]
-    tables += [] if by_size else [ceiling_lines(records, columns)]
+    tables = [] if by_size else [_compared(records, columns), ceiling_lines(records, columns)]
     for lines in (*tables, ledger, tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records
+
+
+def _compared(records: Sequence[Record], columns: int) -> list[str]:
+    """What is best at each size of those that have several rows, and whether that is certain."""
+    if len(records) == 1:
+        return lines_of(doubt_of_one(as_written(records[0])), columns)[:-1]
+    return size_lines(records, columns, least_rows=2)
 
 
 def _run_of(measurement: Measurement) -> RunOf:

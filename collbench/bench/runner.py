@@ -17,8 +17,6 @@ from collbench.backends import FAMILY
 from collbench.backends.base import Batch, Session, SessionOpener
 from collbench.backends.net.receivers import may_take_threads
 from collbench.backends.repeat import DISTRIBUTION_LAUNCHES, DISTRIBUTION_S
-from collbench.bench.estimate import is_gpu, start_s
-from collbench.bench.floors import Floors
 from collbench.bench.points import (
     SPREAD_S,
     STRIDE,
@@ -29,13 +27,16 @@ from collbench.bench.points import (
     ctas_of,
     estimate_s,
     is_apart,
+    is_gpu,
     is_modelled,
     matters,
     opener,
     order,
     session_options,
+    start_s,
 )
 from collbench.bench.rows import (
+    Floors,
     new_run,
     timed_row,
     unmeasured_row,
@@ -61,7 +62,7 @@ from collbench.core.peers import is_peer, library_of
 from collbench.core.record import Record
 from collbench.core.verdict import interval, is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
-from collbench.launch.guardian import own_processes
+from collbench.launch.local import own_processes
 from collbench.machine.discovery.counters import Moved
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below

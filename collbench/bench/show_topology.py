@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import check_writable, result_json, write_document
+from collbench.core.files import check_files, result_json, write_document
 from collbench.core.launcher import Launcher, launcher
 from collbench.core.options import Options
 from collbench.core.screen import is_coloured, remark, say, width
@@ -60,7 +60,7 @@ def show(options: Options) -> int:
 
 def _show_measured(options: Options, views: Sequence[str], documents: Sequence[str]) -> int:
     """As show(), under a launcher whose ranks then measure their pairs."""
-    from collbench.bench.rank0 import drive_on_rank0, group_here
+    from collbench.bench.ranks import drive_on_rank0, group_here
     from collbench.launch.watchdog import LOST_S
     from collbench.machine import discovery
 
@@ -97,9 +97,7 @@ def _show(
             "--save keeps rates between GPUs, and this machine has none",
             "leave --save out to measure two ranks on CPUs",
         )
-    for name in ("save", "json"):
-        if options[name] not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_files(options, "save", "json")
     if options["record"] is not None:
         from collbench.machine import discovery
 

@@ -169,8 +169,9 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
 
 
 def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
-    default = ("auto",) if sweep.mix else algorithms_of(op, has_hosts=has_hosts)
-    return sweep.knobs.get("algo") or default
+    if asked := sweep.knobs.get("algo"):
+        return asked
+    return ("auto",) if sweep.mix else algorithms_of(op, has_hosts=has_hosts)
 
 
 def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iterator[Case]:

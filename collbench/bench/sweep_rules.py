@@ -370,7 +370,8 @@ def with_files(options: Options, *, is_launched: bool) -> Options:
     asked for, with the collectives and ranks of these. Raises UsageError for a file that holds
     none.
     """
-    if not any(map(formats.is_file, options.get("algo", ()))):
+    others = set(options.get("algo", ())) - {"auto", *ALGORITHMS}
+    if not any(map(formats.is_file, others)):
         return options
     names: list[str] = []
     files: list[formats.AlgorithmFile] = []

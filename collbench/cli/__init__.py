@@ -148,7 +148,7 @@ def main() -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         under = launcher()
         if under is not None and _is_run_by_all_ranks(sys.argv[1:]):
-            from collbench.bench.rank0 import watch_over
+            from collbench.bench.watch import watch_over
 
             watch_over(under)
         code = run(sys.argv[1:])  # a signal may come before it looks after them, or behind

@@ -52,8 +52,8 @@ _RANGE_OPTIONS = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
 class AlgorithmList(ListOf[str]):
     """A comma list of algorithms, each by its name or as a file."""
 
-    def _read(self, item: str, param: click.Parameter | None) -> str:
-        return item if is_file(item) else super()._read(item, param)
+    def _read_other(self, item: str, param: click.Parameter | None) -> str:
+        return item if is_file(item) else super()._read_other(item, param)
 
 
 class BackendList(ListOf[str]):
@@ -62,8 +62,8 @@ class BackendList(ListOf[str]):
     def __init__(self) -> None:
         super().__init__("backend", str, backend_names())
 
-    def _read(self, item: str, param: click.Parameter | None) -> str:
-        return kernel_name(item) if item.endswith(".py") else super()._read(item, param)
+    def _read_other(self, item: str, param: click.Parameter | None) -> str:
+        return kernel_name(item) if item.endswith(".py") else super()._read_other(item, param)
 
 
 def knob_option(knob: Knob) -> Callable[[F], F]:
@@ -132,8 +132,6 @@ def with_preset(explicit: Options, params: Sequence[click.Parameter]) -> Options
     """The given options and those of the preset that they name. Sizes on the command line replace
     those of the preset, whether either has them as a list or as a range.
     """
-    if "preset" not in explicit:
-        return explicit
     preset = read_preset(explicit["preset"], params)
     if {"sizes", *_RANGE_OPTIONS} & set(explicit) and "sizes" in {**preset, **explicit}:
         preset = {name: preset[name] for name in preset if name not in ("sizes", *_RANGE_OPTIONS)}

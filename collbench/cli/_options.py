@@ -118,9 +118,11 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
             value = self._parse(item.lower() if self._choices else item)
         except CollbenchError as error:
             raise _bad(param, error.message, error.hint) from None
-        if self._choices and value not in self._choices:
-            raise _not_allowed(param, item, [*map(str, self._choices), "all"])
-        return value
+        return value if value in (self._choices or (value,)) else self._read_other(item, param)
+
+    def _read_other(self, item: str, param: Parameter) -> Item:
+        """An item that is none of the choices."""
+        raise _not_allowed(param, item, [*map(str, self._choices), "all"])
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -9,7 +9,7 @@ from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._options import MAX_RANKS, PAGE, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
-from collbench.core.files import check_writable, result_json, write_document
+from collbench.core.files import check_files, result_json, write_document
 from collbench.core.options import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
 from collbench.core.text import table
@@ -259,8 +259,7 @@ def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | No
     from collbench.schedules.playback import play
 
     if options["html"]:
-        if options["html"] != "-":
-            check_writable(options["html"], "--html")
+        check_files(options, "html")
         if world.n > _DRAWN_RANKS:
             raise UsageError(f"{world.n} ranks are too many to draw", "at most 16 are drawn")
         steps, slots = playback_of(plan) if plan is not None else (play(schedule), None)

@@ -88,7 +88,7 @@ _DOCTOR_RULES = (
         message="nothing can be measured on the machine of a recording",
         hint="leave one of them out",
     ),
-)  # fmt: skip
+)
 
 
 @click.command(name="doctor", cls=StrictCommand)

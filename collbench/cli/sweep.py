@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._declared import knob_option, setting_option
+from collbench.cli._declared import knob_option, setting_option, with_preset
 from collbench.cli._options import (
     SIZES_HELP,
     FileName,
@@ -185,10 +185,10 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
     """
     from collbench.bench.run_sweep import run_sweep
-    from collbench.cli._declared import with_preset
 
-    explicit = {name: context.params[name] for name in explicit_options(context)}
-    options = {"color": context.params["color"], **with_preset(explicit, context.command.params)}
+    given = {name: context.params[name] for name in explicit_options(context)}
+    options = with_preset(given, context.command.params) if "preset" in given else given
+    options = {"color": context.params["color"], **options}
     csv = context.params["csv"]
     return run_sweep(options, csv=Path(csv) if csv not in (None, "-") else csv)
 

@@ -31,6 +31,8 @@ class Doubt:
 def doubt(summary: Summary) -> Doubt | None:
     """The doubt about a summary; None if some size is decided and most rows are not noise."""
     timed = [row for row in summary.rows if is_timed(row)]
+    if len(timed) == 1:
+        return doubt_of_one(timed[0])
     noise = [row for row in timed if is_noise(row)]
     has_answers = any(best.is_certain for best in summary.every_best)
     if not timed or (has_answers and len(noise) <= MOSTLY * len(timed)):
@@ -38,8 +40,6 @@ def doubt(summary: Summary) -> Doubt | None:
     share = f"all {len(timed)}" if len(noise) == len(timed) else f"{len(noise)} of {len(timed)}"
     if has_answers:
         headline = f"Most rows are noise ({share}): few answers below are certain."
-    elif len(timed) == len(noise) == 1:
-        headline = "The time is noise: it is not certain."
     elif noise and all(len(best.rows) == 1 for best in summary.every_best):
         headline = f"The times are noise ({share} rows): none of them is certain."
     else:
@@ -49,6 +49,13 @@ def doubt(summary: Summary) -> Doubt | None:
             " claimed."
         )
     return doubt_of(headline, noise, max(len(times_of(row)) for row in timed))
+
+
+def doubt_of_one(row: Record) -> Doubt | None:
+    """The doubt about a row that stands alone; None if its repeats agree, or it has no time."""
+    if not (is_timed(row) and is_noise(row)):
+        return None
+    return doubt_of("The time is noise: it is not certain.", [row], len(times_of(row)))
 
 
 def doubt_of_changes(rows: Sequence[Record], name: str) -> Doubt | None:

@@ -5,17 +5,20 @@ if none was started there.
 """
 
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
+from collbench.core.case import Case
 from collbench.core.codec import dumps, loads
+from collbench.core.complaint import why_ended
 from collbench.core.errors import CollbenchError, UsageError
-from collbench.core.files import state_folder, write_whole
+from collbench.core.files import command_line, state_folder, write_whole
 from collbench.core.reading import read_state
-from collbench.core.record import Record, Writer, is_being_written
+from collbench.core.record import NOT_TRUE, Record, Writer, is_being_written
 
 _ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
 _MOST_FACTS_BYTES = 1 << 20
@@ -88,12 +91,14 @@ def folder_of_runs() -> Path:
 
 class Keeper:
     """Saves a run while it goes on. One that ends well without a row that is not waived leaves
-    nothing. Whatever fails here is told in `problem` and ends the saving, not the run.
+    nothing. rows, wrong: until now. Whatever fails here is told in `problem` and ends the saving,
+    not the run.
     """
 
     def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
-        self.facts, self.problem = facts, ""
-        self._name, self._has_rows = name, False
+        self.problem, self.rows, self.wrong = "", 0, 0
+        self._facts, self._name, self._has_rows = facts, name, False
+        self._start_s = time.monotonic()
         self._writer: Writer | None = None
         try:
             self._writer = self._begin(machine)
@@ -106,6 +111,8 @@ class Keeper:
 
     def keep(self, record: Record) -> None:
         """Save a row."""
+        self.rows += 1
+        self.wrong += record.status in NOT_TRUE
         if self._writer is None or self.problem:
             return
         try:
@@ -118,7 +125,7 @@ class Keeper:
         folder = folder_of_runs() / self._name
         folder.mkdir(mode=0o700, parents=True)
         try:
-            _write(folder / _FACTS, self.facts)
+            _write(folder / _FACTS, self._facts)
             if machine:
                 write_whole(folder / _MACHINE, machine.encode())
             return Writer(folder / _ROWS)
@@ -126,19 +133,67 @@ class Keeper:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def finish(self, facts: RunFacts) -> None:
-        """Close the rows and say how the run ended."""
+    def finish(self, exit_code: int, problem: str = "") -> None:
+        """Close the rows and say how the run ended, and why it failed."""
         if self._writer is None:
             return
+        facts = replace(
+            self._facts,
+            rows=self.rows if self._has_rows else 0,
+            wrong=self.wrong,
+            seconds=round(time.monotonic() - self._start_s, 3),
+            exit_code=exit_code,
+            problem=problem,
+        )
         try:
             self._writer.close()
             folder = folder_of_runs() / self._name
-            if not self._has_rows and not facts.problem:
+            if not self._has_rows and not problem:
                 shutil.rmtree(folder)
             elif not self.problem:
-                _write(folder / _FACTS, facts if self._has_rows else replace(facts, rows=0))
+                _write(folder / _FACTS, facts)
         except (OSError, RuntimeError, CollbenchError) as error:
             self.problem = _problem(error)
+
+
+@contextmanager
+def saved(name: str, cases: Sequence[Case], points: int, machine: str = "") -> Iterator[Keeper]:
+    """Save a sweep of that many points, and the recording of the machine; it counts as wrong,
+    interrupted or failed by how the body ends.
+    """
+    facts = RunFacts(
+        command=command_line(),
+        started=datetime.now(UTC).isoformat(timespec="microseconds"),
+        title=title_of(cases),
+        points=points,
+        directory=directory_here(),
+    )
+    keeper = Keeper(name, facts, machine)
+    try:
+        yield keeper
+    except (Exception, KeyboardInterrupt) as error:
+        keeper.finish(*why_ended(error))
+        raise
+    else:
+        keeper.finish(1 if keeper.wrong else 0)
+
+
+def title_of(cases: Sequence[Case]) -> str:
+    """What a sweep measures, in a few words.
+
+    >>> title_of([])
+    'nothing'
+    """
+    if not cases:
+        return "nothing"
+    ops = list(dict.fromkeys(case.mix or case.op for case in cases))
+    groups = list(dict.fromkeys(case.groups for case in cases if case.groups))
+    of_groups = f" in groups {', '.join(groups)}" if groups else ""
+    ranks = sorted({case.ranks for case in cases})
+    backends = list(dict.fromkeys(case.backend for case in cases))
+    shown = ", ".join(ops) if len(ops) <= 2 else f"{len(ops)} collectives"
+    of_ranks = f"{', '.join(map(str, ranks))} rank{'s' * (ranks != [1])}"
+    return f"{shown}; {of_ranks}{of_groups}; {', '.join(backends)}"
 
 
 def _problem(error: Exception) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import IO, Literal, get_args
 from xml.etree import ElementTree as ET
 
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import write_document
 from collbench.core.screen import remark, say
 from collbench.core.text import printable, runs, some_of
 
@@ -85,15 +85,6 @@ class Assessment:
         """
         hosts = {one.host for one in self.lines if one.grade == "bad"}
         return tuple(sorted(filter(_HOST.fullmatch, hosts)))
-
-
-def check_assessment_files(options: Mapping[str, object], *others: str) -> None:
-    """Raise UnavailableError before the work if a file cannot be written; others: more options that
-    name one.
-    """
-    for name in (*others, *ASSESSMENT_FILES):
-        if options.get(name) not in (None, "-"):
-            check_writable(str(options[name]), f"--{name}")
 
 
 def write_assessment(assessment: Assessment, options: Mapping[str, object], out: IO[str]) -> None:

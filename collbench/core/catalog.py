@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.core.errors import unknown
-from collbench.core.files import own_folder
+from collbench.core.files import user_folder
 from collbench.core.reading import parse_toml, read_text
 
 _PLACES = (
@@ -50,13 +50,6 @@ def user_files(kind: str) -> tuple[str, ...]:
     except RuntimeError:
         return ()
     return tuple(sorted(str(file) for file in files if file.is_file()))
-
-
-def user_folder(kind: str) -> Path:
-    """Where the user's own profiles of a kind are: ~/.config/collbench/KIND, or in the folder that
-    XDG_CONFIG_HOME names. Raises RuntimeError if there is no home.
-    """
-    return own_folder("XDG_CONFIG_HOME", ".config") / kind
 
 
 def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML

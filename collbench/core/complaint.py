@@ -11,7 +11,7 @@ import click
 
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
 from collbench.core.interrupt import exit_code_of, interruption_in, text_of
-from collbench.core.launcher import launcher
+from collbench.core.launcher import is_first_rank
 from collbench.core.options import flag
 from collbench.core.screen import on_screen, say
 from collbench.core.text import one_line
@@ -22,7 +22,6 @@ _SHOWN = 700  # characters of the start and of the end of a long message
 
 def complain(error: BaseException) -> int:
     """Print what ended a command, in two lines and on one rank; return the exit code."""
-    under = launcher()
     interruption = interruption_in(error)
     if interruption is not None or isinstance(error, click.Abort | KeyboardInterrupt):
         number = interruption.number if interruption is not None else signal.SIGINT
@@ -35,7 +34,7 @@ def complain(error: BaseException) -> int:
         code = ours.exit_code
         if os.environ.get(DEBUG_VARIABLE):
             text = "".join(traceback.format_exception(error)) + text
-    if under is None or under.rank == 0:
+    if is_first_rank():
         say(text, err=True)
     return code
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -58,6 +58,13 @@ def _home() -> Path:
 def _tell(text: str) -> None:
     """A remark, once."""
     remark(text)
+
+
+def user_folder(kind: str) -> Path:
+    """Where the user's own profiles of a kind are: ~/.config/collbench/KIND, or in the folder that
+    XDG_CONFIG_HOME names. Raises RuntimeError if there is no home.
+    """
+    return own_folder("XDG_CONFIG_HOME", ".config") / kind
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -173,6 +180,13 @@ def check_writable(file: str | Path, option: str) -> None:
     """Raise UnavailableError before the work if a file cannot be written. It leaves no file."""
     with named_in_errors(file, option):
         check_whole(Path(file))
+
+
+def check_files(options: Mapping[str, object], *names: str) -> None:
+    """Raise UnavailableError before the work if a file that an option names cannot be written."""
+    for name in names:
+        if options.get(name) not in (None, "-"):
+            check_writable(str(options[name]), f"--{name}")
 
 
 def result_json(data: object, *, machine: str = "", verdict: WholeVerdict | None = None) -> str:

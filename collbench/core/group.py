@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar, TypeVarTuple, cast
+from typing import Literal, Protocol, TypeVar, TypeVarTuple
 
 from collbench.core.errors import CollbenchError
 from collbench.core.mpi_types import Comm
@@ -76,6 +76,7 @@ Args = TypeVarTuple("Args")
 class WorkerGroup(Protocol[RankT_co]):
     """One server a rank."""
 
+    @abstractmethod
     def call(
         self, method: Callable[[RankT_co, *Args], Result], *args: *Args, timeout_s: float
     ) -> list[Result]:
@@ -85,12 +86,7 @@ class WorkerGroup(Protocol[RankT_co]):
         Raises what a rank raised, HangError if ranks wait for each other, RankLostError if one died
         or does not answer.
         """
-        # the name is all that travels; server.perform() finds the method of the rank's own class
-        return cast("list[Result]", self._call(method.__name__, args, timeout_s))
-
-    @abstractmethod
-    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
-        """As call(), by the method's name."""
+        ...
 
     @abstractmethod
     def close(self) -> None:

@@ -91,6 +91,12 @@ def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     return next((started for started in _launchers(environment) if started.size > 1), None)
 
 
+def is_first_rank() -> bool:
+    """Whether this process speaks for all: it is rank 0 of its launcher, or there is none."""
+    under = launcher()
+    return under is None or under.rank == 0
+
+
 def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a launcher started this process as a single rank, which launcher() takes for none.
 

@@ -63,7 +63,7 @@ class Record(Knobs):
     busiest rank must send or receive, over what it were if all blocks were equal, as a part of
     busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
     the hop that limits it, percent the part that was reached. floor_us is the least time that the
-    launch can take (see bench/floors.py), of_floor its part of time_us in percent; impossible: one
+    launch can take (see bench/rows.py), of_floor its part of time_us in percent; impossible: one
     of CPU ranks that took far less. time_us is the median over repeats of the slowest rank's mean;
     time_low_us and time_high_us bound it (verdict.interval). p50_us to max_us and the
     histogram are of single launches (see core/distribution.py). wire_bytes: of a launch, over
@@ -210,10 +210,8 @@ def to_line(record: Record) -> str:
 
 def values_of(record: Record) -> list[object]:
     """What the row has in each of COLUMNS, as line_of() takes it."""
-    return [
-        histogram_text(record.histogram) if name == "histogram" else getattr(record, name)
-        for name in COLUMNS
-    ]
+    histogram = histogram_text(record.histogram) if record.histogram else ""
+    return [histogram if name == "histogram" else getattr(record, name) for name in COLUMNS]
 
 
 def line_of(values: Iterable[object]) -> str:

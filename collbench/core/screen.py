@@ -13,7 +13,7 @@ from typing import IO, TextIO
 
 import click
 
-from collbench.core.launcher import launcher
+from collbench.core.launcher import is_first_rank, launcher
 from collbench.core.text import TextTarget, one_line, printable, wrapped
 
 
@@ -49,8 +49,7 @@ def document_on_stdout() -> TextTarget:
 
 def remark(text: str) -> None:
     """Print what a reader must know beside the data: a line on stderr, on one rank."""
-    under = launcher()
-    if under is None or under.rank == 0:
+    if is_first_rank():
         say(on_screen(one_line(f"# {text}"), sys.stderr, "#   "), err=True)
 
 

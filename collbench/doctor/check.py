@@ -1,7 +1,8 @@
-"""Checks of `collbench doctor`: what they read, what a check is, and which there are.
+"""Checks of `collbench doctor`: what they read and find, and which there are.
 
 A check is a module of collbench/doctor/checks with the members of Check. It reads Evidence:
-recordings at rest, under load and after it, and measurements. Pure.
+recordings at rest, under load and after it, and measurements. A finding costs if it is a fault by
+itself, or if a paired experiment shows that it slows this machine down by more than chance does.
 """
 
 from collections import Counter
@@ -10,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol, cast
 
-from collbench.bench.experiment import Experiment
+from collbench.bench.experiment import Cost, Experiment
 from collbench.bench.pairs import RankPair
 from collbench.core.errors import unknown
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.registry import Family
 from collbench.doctor import checks
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery import topology_of
 from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording, SystemRecord
 from collbench.machine.topology.model import Topology
@@ -25,18 +25,38 @@ _OF_VARIABLES = "settings"
 _SEE_MORE = ("gpu-clocks", "pcie-link")  # at rest, too, but more under load
 FAMILY = Family(checks.__name__, list(checks.__path__), "check")
 # What a check needs to see anything, besides a recording.
-Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
-               "load", "host copies", "pairs", "left out"]  # fmt: skip
+Need = Literal[
+    "gpus",
+    "two gpus",
+    "condition",
+    "nics",
+    "system",
+    "processes",
+    "ranks",
+    "hosts",
+    "load",
+    "host copies",
+    "pairs",
+    "left out",
+]
 # what takes more than reading, and where evidence has it
 _MEASURED_AS: Mapping[Need, str] = {
-    "load": "loaded", "host copies": "alone", "pairs": "pairs", "left out": "left_out",
-}  # fmt: skip
+    "load": "loaded",
+    "host copies": "alone",
+    "pairs": "pairs",
+    "left out": "left_out",
+}
 MEASURED = tuple(_MEASURED_AS)
 # GPUs that one host must have
 _LEAST_GPUS: Mapping[Need, int] = {
-    "gpus": 1, "condition": 1, "load": 1, "host copies": 1, "two gpus": 2, "pairs": 2,
+    "gpus": 1,
+    "condition": 1,
+    "load": 1,
+    "host copies": 1,
+    "two gpus": 2,
+    "pairs": 2,
     "left out": 3,
-}  # fmt: skip
+}
 _REASONS: Mapping[Need, str] = {
     "condition": "the recording has no states of GPUs: record it again",
     "nics": "no NIC is a PCI device here",
@@ -166,6 +186,67 @@ class Evidence:
             else f"host {place}"
             for place, host in enumerate(self.hosts)
         }
+
+
+# fault: slower, or wrong, whatever an experiment says. risk: costs on some machines; an experiment
+# decides. remark: worth knowing, costs nothing by itself.
+Severity = Literal["fault", "risk", "remark"]
+SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """subject: what is affected, such as GPU 2, rank 3 or a host. seen: the value, and where it was
+    read. why: what it does. change: a command or a setting; risk: what else that changes. check:
+    its name, which find() fills in. costs: measured ones. unmeasured: why there are
+    none. is_general: it says that something failed, and follows from what says why.
+    """
+
+    subject: str
+    seen: str
+    why: str
+    change: str
+    check: str = ""
+    risk: str = ""
+    severity: Severity = "risk"
+    costs: tuple[Cost, ...] = ()
+    unmeasured: str = ""
+    is_general: bool = False
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether it costs speed, or results, here."""
+        return self.severity == "fault" or any(cost.is_real for cost in self.costs)
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether it was measured, and cost nothing at any size."""
+        return bool(self.costs) and all(cost.is_none for cost in self.costs)
+
+    @property
+    def percent(self) -> float:
+        """The largest measured cost in percent; 0 if none was measured that is real."""
+        return max((100 * (one.ratio.median - 1) for one in self.costs if one.is_real), default=0.0)
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Worst first: what costs, what follows from others behind it, by its largest cost; then by
+    severity; then as they came.
+
+    >>> one = Finding(check="a", subject="x", seen="", why="", change="")
+    >>> other = Finding(check="b", subject="y", seen="", why="", change="", severity="fault")
+    >>> [finding.check for finding in ranked([one, other])]
+    ['b', 'a']
+    """
+    return sorted(
+        findings,
+        key=lambda one: (
+            not one.is_cost,
+            one.is_cost and one.is_general,
+            -one.percent,
+            SEVERITIES.index(one.severity),
+        ),
+    )
 
 
 class Check(Protocol):

@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple, TextIO
 
@@ -14,15 +15,14 @@ from collbench.bench.load import LOAD_S, observe
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import gpus_here
+from collbench.bench.ranks import drive_on_rank0, gpus_here, group_here
 from collbench.bench.runner import Measurement
-from collbench.core.assessment import ASSESSMENT_FILES, check_assessment_files, write_assessment
+from collbench.core.assessment import ASSESSMENT_FILES, write_assessment
 from collbench.core.case import Case
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.core.files import write_document
+from collbench.core.files import check_files, write_document
 from collbench.core.group import Group
-from collbench.core.launcher import launcher
+from collbench.core.launcher import is_first_rank, launcher
 from collbench.core.options import Options, Settings, settings_of
 from collbench.core.reading import read_text
 from collbench.core.screen import remark, say, talk_beside, width
@@ -32,6 +32,7 @@ from collbench.doctor.check import (
     MEASURED,
     CheckRun,
     Evidence,
+    Finding,
     LeftOut,
     Need,
     check,
@@ -39,12 +40,11 @@ from collbench.doctor.check import (
     find,
     identifiers,
     is_unknown,
+    ranked,
     run_of,
     tally,
     wants_measurements,
 )
-from collbench.doctor.finding import Finding, ranked
-from collbench.doctor.survey import leave_out
 from collbench.doctor.tables.findings import (
     as_json,
     assessment_of,
@@ -65,6 +65,7 @@ _LEAST_S = 4.0  # that an experiment must have left
 _ALL_PAIRS = 4  # GPUs up to which all pairs are measured by default
 _LEAST_GPUS = 3  # of which one can be left out
 _LOAD_BYTES = 64 << 20
+_ROUNDS = 7  # without each GPU in turn
 _INTERRUPTED = "interrupted"
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
@@ -87,9 +88,10 @@ def run_doctor(options: Options) -> int:
             f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
         )
     if _is_written(options):
-        check_assessment_files(options, "json")
+        check_files(options, "json", *ASSESSMENT_FILES)
     if options.get("recording"):
-        return _drive(_recordings_in(options["recording"]), options, None) if _is_rank0() else 0
+        hosts = _recordings_in(options["recording"]) if is_first_rank() else ()
+        return _drive(hosts, options, None) if hosts else 0
     if launcher() is None:
         here = record(is_full=True) if _is_measured(options) else on_demand()
         return _drive([here], options, None)
@@ -114,14 +116,9 @@ def _is_measured(options: Options) -> bool:
     return not _is_static(options) and any(map(wants_measurements, only))
 
 
-def _is_rank0() -> bool:
-    under = launcher()
-    return under is None or under.rank == 0
-
-
 def _explain(identifier: str) -> int:
     asked = check(identifier)
-    if _is_rank0():
+    if is_first_rank():
         say(f"{identifier}: {asked.TITLE}\n")
         for paragraph in asked.EXPLANATION.strip().split("\n\n"):
             say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
@@ -277,13 +274,36 @@ def _pairs(group: Group, settings: Settings, count: int, *, is_deep: bool) -> tu
         return ()
 
 
+def _leave_out(group: Group, gpus: Sequence[int], settings: Settings) -> tuple[LeftOut, ...]:
+    """Bus bandwidths of an allreduce of all GPUs and without each of them, in turns."""
+    subsets: list[tuple[int | None, tuple[int, ...]]] = [(None, tuple(gpus))]
+    subsets += [(gpu, tuple(one for one in gpus if one != gpu)) for gpu in gpus]
+    rates: dict[int | None, list[float]] = {missing: [] for missing, _ in subsets}
+    with ExitStack() as stack:
+        opened = []
+        for missing, some in subsets:
+            case = Case(op="allreduce", backend="cuda", ranks=len(some), size_bytes=_LOAD_BYTES)
+            points = plan_points([case], group, settings.max_memory)
+            own = replace(settings, repeats=1, gpus=some)
+            measurement = Measurement(points, group, own)
+            stack.callback(measurement.close)
+            measurement.open()
+            opened.append((missing, len(some), measurement))
+        for number in range(_ROUNDS + 1):
+            for missing, ranks, measurement in opened:
+                (seconds,) = measurement.once()
+                if number:  # the first launches are slow
+                    rates[missing].append(2 * (ranks - 1) / ranks * _LOAD_BYTES / seconds / 1e9)
+    return tuple(LeftOut(gpu=missing, busbw_gbs=tuple(some)) for missing, some in rates.items())
+
+
 def _left_out(group: Group, settings: Settings, count: int) -> tuple[LeftOut, ...]:
     """A collective without each GPU in turn, where that can be told."""
     if group.kind != "local" or count < _LEAST_GPUS:
         return ()
     remark(f"leaving out each of {count} GPUs")
     try:
-        return leave_out(group, "cuda", range(count), settings)
+        return _leave_out(group, range(count), settings)
     except UnavailableError as error:
         remark(f"No GPU was left out: {error.message}")
         return ()
@@ -353,9 +373,8 @@ def _with_costs(
                 interruption = error
         outcome = known[key] if isinstance(wanted, Experiment) else _Outcome(unmeasured=wanted)
         severity = "fault" if outcome.is_fault else finding.severity
-        with_costs.append(
-            replace(finding, costs=outcome.costs, unmeasured=outcome.unmeasured, severity=severity)
-        )
+        found = replace(finding, costs=outcome.costs, severity=severity)
+        with_costs.append(replace(found, unmeasured=outcome.unmeasured))
     return with_costs, interruption
 
 

@@ -12,24 +12,18 @@ from typing import IO
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import LATENCIES, OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0
-from collbench.bench.ranks import Asked, asked
+from collbench.bench.ranks import Asked, asked, drive_on_rank0
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import is_published, published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
-from collbench.core.assessment import (
-    ASSESSMENT_FILES,
-    check_assessment_files,
-    hostlist,
-    write_assessment,
-)
+from collbench.core.assessment import ASSESSMENT_FILES, hostlist, write_assessment
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.core.files import command_line, write_document
+from collbench.core.files import check_files, command_line, write_document
 from collbench.core.host import cpu_name, host_name, usable_cores
-from collbench.core.launcher import launcher
+from collbench.core.launcher import is_first_rank, launcher
 from collbench.core.limits import (
     CEILING_FAIL_SHARE,
     CEILING_SHARE,
@@ -122,8 +116,7 @@ def run_forget(options: Options) -> int:
     """Remove the saved checks, and say how many there were; returns the exit code."""
     if len(options) > 1:
         raise UsageError("--forget checks nothing", "leave out the other options")
-    under = launcher()
-    if under is None or under.rank == 0:
+    if is_first_rank():
         had = forget()
         say(f"Forgot {counted(had, 'check')}." if had else "No check is saved.")
     return 0
@@ -140,7 +133,7 @@ def end_of_measuring(start_s: float, computed_s: float) -> float:
 
 def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    check_assessment_files(options, "json")
+    check_files(options, "json", *ASSESSMENT_FILES)
     if options.get("save"):
         refuse_unkept(options.get("nodes"))
     else:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.bench.busy import BusyRemark
-from collbench.bench.rank0 import drive_on_rank0
-from collbench.bench.ranks import Asked, asked
+from collbench.bench.ranks import Asked, asked, drive_on_rank0
 from collbench.core.files import WholeVerdict, result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from collbench.core.text import some_of
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Finding
 from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 

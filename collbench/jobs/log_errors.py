@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collbench.core import catalog
-from collbench.doctor.finding import Severity
+from collbench.doctor.check import Severity
 from collbench.jobs.literals import literals
 
 Reader = Literal["nccl", "programs", "words"]

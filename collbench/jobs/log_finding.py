@@ -1,7 +1,7 @@
 """What all findings of a log share: they stand in lines, and have no times."""
 
 from collbench.core.text import some_of
-from collbench.doctor.finding import Finding, Severity
+from collbench.doctor.check import Finding, Severity
 from collbench.jobs.nccl_log.places import Seen
 
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"

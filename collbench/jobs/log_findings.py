@@ -7,7 +7,7 @@ measured: what is slower wherever it happens is a fault, what depends is a risk.
 from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted, some_of
-from collbench.doctor.finding import Finding, Severity, ranked
+from collbench.doctor.check import Finding, Severity, ranked
 from collbench.jobs.log_errors import IB_COMPLETION, is_mild, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collbench.core.text import counted, some_of
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Finding
 from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport

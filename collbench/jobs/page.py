@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from collbench.core.web.html import element, facts_list, section
 from collbench.core.web.parts import document, style
 from collbench.core.web.svg import clean
-from collbench.doctor.finding import Finding, Severity
+from collbench.doctor.check import Finding, Severity
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.tables.log import MARKS, log_lines, origin, unread_lines
 

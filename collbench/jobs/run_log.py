@@ -12,19 +12,20 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from collbench.core import catalog
 from collbench.core.errors import UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_files, write_document
 from collbench.core.options import Options
 from collbench.core.reading import encoding_of, unpacked
 from collbench.core.screen import remark, say, width
 from collbench.core.text import wrapped
-from collbench.doctor.finding import Finding, ranked
+from collbench.doctor.check import Finding, ranked
+from collbench.jobs.formats import kineto
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.progress import groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_recorder
-from collbench.jobs.other_files import refuse_others, refuse_trace
 from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 
 _HEAD = 4096  # bytes by which a file's kind is told
@@ -35,9 +36,7 @@ _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in piece
 
 def run_log(options: Options) -> int:
     """The whole command; returns the exit code."""
-    for name in ("json", "html"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_files(options, "json", "html")
     read = _read(options["files"])
     report = read.reader.finish()
     findings = log_findings(report)
@@ -186,3 +185,23 @@ def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
     if fail_on == "never":
         return False
     return any(one.is_cost or (fail_on == "risk" and one.severity == "risk") for one in findings)
+
+
+def refuse_trace(file: str, head: str) -> None:
+    """Raise UsageError for a trace of PyTorch's profiler."""
+    if head.lstrip()[:1] in ("{", "[") and kineto.is_mine(head):
+        raise UsageError(
+            f"{file}: this is a Kineto trace, of PyTorch's profiler",
+            f"collbench replay {file} reads it",
+        )
+
+
+def refuse_others(file: str, head: str, *, is_log: bool = False) -> None:
+    """Raise UsageError for a file that another command or tool reads; of a log say only that."""
+    for one in catalog.load("causes", "files")["files"]:
+        if re.search(one["pattern"], head, re.MULTILINE):
+            reads = f"collbench {one['command']} {file} reads it"
+            if not is_log:
+                raise UsageError(f"{file}: this is {one['what']}, not a log", reads)
+            remark(f"{file}: {one['what']} is in it; {reads}.")
+            break

@@ -11,10 +11,11 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from collbench.bench.busy import BusyRemark
-from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import (
     MODEL,
     Ranks,
+    drive_on_rank0,
+    group_here,
     ranks_of,
     recordings_of,
     refuse_few_gpus,
@@ -25,7 +26,7 @@ from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, meas
 from collbench.bench.show_sweep import remark_on_cores
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_files, write_document
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.knobs import Value
@@ -91,9 +92,7 @@ def run_replay(options: Options) -> int:
     refuse(_RULES, options, options)
     if not options["files"] and "mix" not in options:
         raise UsageError("there is no job", "give a file, or for example --mix fsdp:70B/8")
-    for name in ("json", "tuner", "csv"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_files(options, "json", "tuner", "csv")
     settings = replace(settings_of(options), repeats=_REPEATS)
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, options)

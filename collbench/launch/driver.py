@@ -7,13 +7,16 @@ import socket
 import struct
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError
+from collbench.core.group import Args, RankT, Result, WorkerGroup
 from collbench.launch.server import Reply
 
 ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
@@ -24,6 +27,20 @@ EXTENSIONS = 20
 MESSAGE_S = 5.0
 _SAID = 6  # ranks whose words an error has
 RUNS = "does not answer"  # the fate of a process that seems to be running
+
+
+class ServedGroup(WorkerGroup[RankT]):
+    """Ranks that are told the name of a method, and serve it (see server.py)."""
+
+    def call(
+        self, method: Callable[[RankT, *Args], Result], *args: *Args, timeout_s: float
+    ) -> list[Result]:
+        # the name is all that travels; server.perform() finds the method of the rank's own class
+        return cast("list[Result]", self._call(method.__name__, args, timeout_s))
+
+    @abstractmethod
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
+        """As call(), by the method's name."""
 
 
 class Driver:

@@ -39,7 +39,7 @@ from collbench.launch.cleaner import (
     start_cleaner,
 )
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.reaper import descendants
+from collbench.launch.reaper import descendants, parent
 
 SILENT_S = 6.0  # a remote rank without a heartbeat for so long, several in a row, is lost
 FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not
@@ -187,7 +187,7 @@ class _Guardian:
         self.cleaner, self.is_clean = cleaner, False  # no memory of MPI's has a name any more
         self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
-        above = _parent(self.launcher_pid)
+        above = parent(self.launcher_pid)
         is_proxy = command_of(self.launcher_pid) == PROXY and command_of(above) in _LAUNCHERS
         self.above = above if is_proxy else None
         self.siblings: dict[int, list[int]] = {}
@@ -236,7 +236,7 @@ class _Guardian:
         """Whether the process of MPICH's launcher that has started this one has lost the launcher,
         and does not end: it is stopped.
         """
-        return self.above is not None and _parent(self.launcher_pid) != self.above
+        return self.above is not None and parent(self.launcher_pid) != self.above
 
     def _ended(self, code: int) -> int:
         """What is to be said and done where the rank ended so; returns the exit code."""
@@ -379,7 +379,7 @@ class _Guardian:
         yield from self._guarded(pid for pids in found.values() for pid in pids)
 
     def _guarded(self, pids: Iterable[int]) -> Iterator[int]:
-        return (pid for pid in pids if pid != self.rank_pid and command_of(_parent(pid)) == _NAME)
+        return (pid for pid in pids if pid != self.rank_pid and command_of(parent(pid)) == _NAME)
 
 
 def _stop(pids: Iterable[int]) -> set[int]:
@@ -429,15 +429,15 @@ def is_unread(file: int) -> bool:
 
 def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
     """The processes of each rank that the launcher of a process has on this host."""
-    return ranks_below(_launcher_above(pid, vendor), vendor)
+    return ranks_below(launcher_above(pid, vendor), vendor)
 
 
-def _launcher_above(pid: int, vendor: str) -> int:
+def launcher_above(pid: int, vendor: str) -> int:
     """The process of a launcher that started a process on this host."""
     top = pid
-    while (above := _parent(top)) > 1 and _launcher_of(above, vendor) is not None:
+    while (above := parent(top)) > 1 and _launcher_of(above, vendor) is not None:
         top = above
-    return _parent(top)
+    return parent(top)
 
 
 def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
@@ -450,20 +450,6 @@ def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
         if started is not None and command_of(process) not in (_NAME, CLEANER):
             ranks.setdefault(started.rank, []).append(process)
     return ranks
-
-
-def own_processes() -> frozenset[int]:
-    """The processes of this run on this host: this one, those above and below it, and all that its
-    launcher has here.
-    """
-    own = {os.getpid(), *descendants(os.getpid())}
-    above = os.getpid()
-    while (above := _parent(above)) > 0:
-        own.add(above)
-    started = launcher()
-    if started is not None:
-        own.update(descendants(_launcher_above(os.getpid(), started.vendor)))
-    return frozenset(own)
 
 
 def _launcher_of(pid: int, vendor: str) -> Launcher | None:
@@ -488,10 +474,3 @@ def fate_of_all(pids: Sequence[int]) -> str:
 
 def _is_stopped(what: str) -> bool:
     return what.startswith("is stopped")
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0

@@ -16,13 +16,29 @@ from multiprocessing.process import BaseProcess
 from collbench.core.errors import UnavailableError
 from collbench.core.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
 from collbench.core.host import host_name, memory_left_bytes, shortage
-from collbench.core.launcher import INTERRUPTIONS
+from collbench.core.launcher import INTERRUPTIONS, launcher
 from collbench.core.units import format_size
-from collbench.launch.driver import Driver
+from collbench.launch.driver import Driver, ServedGroup
+from collbench.launch.guardian import launcher_above
+from collbench.launch.reaper import descendants, parent
 from collbench.launch.server import die_with_parent, serve
 from collbench.launch.watchdog import LOST_S
 
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
+
+
+def own_processes() -> frozenset[int]:
+    """The processes of this run on this host: this one, those above and below it, and all that its
+    launcher has here.
+    """
+    own = {os.getpid(), *descendants(os.getpid())}
+    above = os.getpid()
+    while (above := parent(above)) > 0:
+        own.add(above)
+    started = launcher()
+    if started is not None:
+        own.update(descendants(launcher_above(os.getpid(), started.vendor)))
+    return frozenset(own)
 
 
 class LocalGroup:
@@ -67,7 +83,7 @@ class LocalGroup:
         """Nothing is held: worker groups close themselves."""
 
 
-class _ForkedWorkerGroup(WorkerGroup[RankT]):
+class _ForkedWorkerGroup(ServedGroup[RankT]):
     """Forked processes. Start it before any thread: a child has the calling thread alone."""
 
     def __init__(self, rank: type[RankT], n: int, arena_bytes: int) -> None:

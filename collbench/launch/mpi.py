@@ -20,6 +20,7 @@ from collbench.launch.driver import (
     EXTENSIONS,
     MESSAGE_S,
     RUNS,
+    ServedGroup,
     errors_of,
     rank_lost,
     results_of,
@@ -239,7 +240,7 @@ class MpiGroup:
             window.Free()
 
 
-class _MpiWorkerGroup(WorkerGroup[RankT]):
+class _MpiWorkerGroup(ServedGroup[RankT]):
     """Rank 0's side: send a call to all others, do its own share, collect the answers."""
 
     def __init__(self, group: MpiGroup, rank: type[RankT], arena_bytes: int) -> None:

@@ -23,11 +23,11 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
-from collbench.core.group import RankT, WorkerGroup
+from collbench.core.group import RankT
 from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch import reaper
-from collbench.launch.driver import RUNS, Driver, fate, rank_lost
+from collbench.launch.driver import RUNS, Driver, ServedGroup, fate, rank_lost
 from collbench.launch.guardian import fate_of_all, ranks_below
 from collbench.launch.server import rank_name
 
@@ -45,7 +45,7 @@ LOCAL_VARIABLES = {"OMPI_MCA_btl": "self,vader", "UCX_NET_DEVICES": "lo"}
 _ABOUT_HELP = ("base_help_aggregate", "sent help message")  # in lines that say nothing
 
 
-class MpirunWorkerGroup(WorkerGroup[RankT]):
+class MpirunWorkerGroup(ServedGroup[RankT]):
     """n ranks under an mpirun of ours. One that is seen stopped or gone while they start may keep
     the others for lost_s.
     """

@@ -10,14 +10,14 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from collbench.core.errors import RankLostError
-from collbench.core.group import RankContext, RankT, WorkerGroup
-from collbench.launch.driver import ABORT_GRACE_S, RUNS, rank_lost, results_of
+from collbench.core.group import RankContext, RankT
+from collbench.launch.driver import ABORT_GRACE_S, RUNS, ServedGroup, rank_lost, results_of
 from collbench.launch.server import MethodCall, Reply, perform
 
 _CLOSE_S = 10.0  # how long ranks may take to give their memory back
 
 
-class ThreadWorkerGroup(WorkerGroup[RankT]):
+class ThreadWorkerGroup(ServedGroup[RankT]):
     """n threads, each with the rank's part of a backend."""
 
     def __init__(self, rank: type[RankT], n: int) -> None:

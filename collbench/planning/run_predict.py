@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from collbench.core.collectives import OpName
 from collbench.core.errors import RefusedError, UsageError
-from collbench.core.files import check_writable, result_json, write_document
+from collbench.core.files import check_files, result_json, write_document
 from collbench.core.options import Options
 from collbench.core.screen import activity_shown, is_coloured, remark, say, width
 from collbench.planning.changes import changed
@@ -30,9 +30,7 @@ def run_predict(options: Options) -> None:
     sizes = sorted(options["sizes"])
     if sizes[0] <= 0:
         raise UsageError("--sizes: a size of 0 bytes has no time", "give at least one byte")
-    for key in ("csv", "json"):
-        if options[key] not in (None, "-"):
-            check_writable(options[key], f"--{key}")
+    check_files(options, "csv", "json")
     name, topology = machine_of(options)
     machine = cluster_of(topology, name, gpu_costs(name))
     other = changed(machine, options["changes"])

@@ -13,16 +13,15 @@ from typing import cast
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.bench.rank0 import drive_on_rank0
-from collbench.bench.ranks import Asked, asked
+from collbench.bench.ranks import Asked, asked, drive_on_rank0
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
 from collbench.core.codec import encode
 from collbench.core.errors import ScheduleError, UnavailableError, UsageError
-from collbench.core.files import check_writable, command_line, result_json, write_document
+from collbench.core.files import check_files, command_line, result_json, write_document
 from collbench.core.group import Group
-from collbench.core.launcher import launcher
+from collbench.core.launcher import is_first_rank
 from collbench.core.limits import LEAST_PAIRS
 from collbench.core.options import Options, refuse_sharing, settings_of
 from collbench.core.screen import remark, say, width
@@ -55,7 +54,7 @@ def show_all(file: str | None) -> int:
     """Show what is known of every machine, and write it as JSON if there is a file; returns the
     exit code.
     """
-    if not _is_rank0():
+    if not is_first_rank():
         return 0
     known, broken = all_stored()
     for what in broken:
@@ -83,7 +82,7 @@ def show_all(file: str | None) -> int:
 
 def forget_all() -> int:
     """Remove what is known, and say what; returns the exit code."""
-    if not _is_rank0():
+    if not is_first_rank():
         return 0
     removed = []
     known, broken = all_stored()
@@ -103,18 +102,11 @@ def forget_all() -> int:
     return 0
 
 
-def _is_rank0() -> bool:
-    under = launcher()
-    return under is None or under.rank == 0
-
-
 def asked_of(options: Options) -> Asked:
     """Who is tuned. Every rank of a launcher calls this."""
     if options.get("out") == "-":
         raise UsageError("--out: stdout is no file", "give the name of a file")
-    for name in ("out", "json"):
-        if options.get(name, "-") != "-":
-            check_writable(options[name], f"--{name}")
+    check_files(options, "out", "json")
     refuse_sharing(options)
     return asked(options, "tuned", settings_of(options))
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from collbench.backends.base import Backend
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0
-from collbench.bench.ranks import Asked, least_cache_mib
+from collbench.bench.ranks import Asked, drive_on_rank0, least_cache_mib
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, UnavailableError

@@ -8,12 +8,10 @@ from pathlib import Path
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.bench.lab import measure
-from collbench.bench.rank0 import local_group
-from collbench.bench.ranks import gpus_here
+from collbench.bench.ranks import gpus_here, local_group
 from collbench.bench.sweep import sizes_between
-from collbench.core.catalog import user_folder
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import check_writable, command_line, is_foreign, write_whole
+from collbench.core.files import check_writable, command_line, is_foreign, user_folder, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.options import Options
 from collbench.core.screen import remark, say

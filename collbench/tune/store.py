@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from collbench.core.catalog import user_folder
 from collbench.core.codec import dumps, loads
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import state_folder, write_whole
+from collbench.core.files import state_folder, user_folder, write_whole
 from collbench.core.limits import LEAST_GAIN
 from collbench.core.reading import read_state
 from collbench.core.units import exact_size

@@ -27,12 +27,13 @@ from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
-from collbench.core.group import Rank, RankContext, WorkerGroup
+from collbench.core.group import Rank, RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import copies as device_copies
 from collbench.device import loads
 from collbench.device.loads import Copies, Gemm
+from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
 from tests.support.gpu_session import facts_of, launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card, marks
@@ -151,7 +152,7 @@ def event_times(work: ConcurrentWork, turn_s: float, replay_s: float) -> EventTi
     )
 
 
-class FakeWorkers(WorkerGroup[Any]):
+class FakeWorkers(ServedGroup[Any]):
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
     def __init__(self, wrong: Wrong | None = None) -> None:

@@ -20,8 +20,9 @@ from collbench.backends.gpu.session import GpuHealth, take_gpu
 from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
-from collbench.core.group import RankContext, WorkerGroup
+from collbench.core.group import RankContext
 from collbench.device.card import Card
+from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
@@ -30,7 +31,7 @@ from tests.support.gpu_session import facts_of, launches, session_on
 QUIET = cast(GpuHealth, SimpleNamespace(notes=lambda: ()))  # GPUs that nothing disturbs
 
 
-class FakeWorkers(WorkerGroup[Any]):
+class FakeWorkers(ServedGroup[Any]):
     """Two ranks whose first launches take a second, and those of a graph 100 us."""
 
     def __init__(self) -> None:

@@ -18,9 +18,9 @@ from collbench.backends.cpu.rank import LoadedCpuPlan
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.library import Call, LibraryRank, LibrarySession
 from collbench.backends.repeat import FLAG_LAUNCHES, shortest_flag_s
-from collbench.bench import floors, runner
-from collbench.bench.floors import Floors, is_mutual
+from collbench.bench import rows, runner
 from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.rows import Floors, is_mutual
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, collective
@@ -171,7 +171,7 @@ def row_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
         times: Sequence[float], copies_s: Sequence[float], flag: float | Exception = 0.0
     ) -> Record:
         copies = list(copies_s)
-        monkeypatch.setattr(floors, "copy_rates", lambda: {4096: 8 / copies.pop(0)})
+        monkeypatch.setattr(rows, "copy_rates", lambda: {4096: 8 / copies.pop(0)})
         group = LocalGroup()
         points = plan_points([replace(CPU_CASES[0], size_bytes=8)], group)
         measurement = Measurement(points, group, Settings(repeats=1))

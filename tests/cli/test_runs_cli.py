@@ -9,16 +9,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
-from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
-from collbench.compare.runs import RunFacts, SavedRun, folder_of_runs, remove, saved_runs
+from collbench.compare.runs import RunFacts, SavedRun, folder_of_runs, remove, saved, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import header, line_of, read, values_of
@@ -57,9 +55,7 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(capsys: Capture) -> N
 def test_a_run_with_wrong_data_says_so() -> None:
     assert sweep() == 0
     record = replace(read(saved_runs()[0].rows)[0], status="wrong", wrong=1)
-    measured = SimpleNamespace(points=[], run_id="another")
-    runs: Any = [measured]
-    with click.Context(cli, obj=("sweep",)), saved(runs, [], []) as one:
+    with click.Context(cli, obj=("sweep",)), saved("another", [], 0) as one:
         one.keep(record)
     facts = saved_runs()[-1].facts
     assert (facts.rows, facts.wrong, facts.exit_code) == (1, 1, 1)
@@ -180,8 +176,8 @@ def test_a_run_that_did_not_end_says_so(
 def test_whatever_ends_a_run_is_said(
     error: BaseException, ending: str, why: str, capsys: Capture
 ) -> None:
-    runs: list[Any] = [SimpleNamespace(points=[1, 2], run_id="20261126T163400-ab12cd")]
-    with pytest.raises(type(error)), click.Context(cli, obj=("sweep",)), saved(runs, [], []):
+    name = "20261126T163400-ab12cd"
+    with pytest.raises(type(error)), click.Context(cli, obj=("sweep",)), saved(name, [], 2):
         raise error
     assert run(["runs", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)["data"]
@@ -210,11 +206,10 @@ def test_a_run_of_another_process_that_goes_on_is_running() -> None:
 def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
     assert sweep() == 0
     record = read(saved_runs()[0].rows)[0]
-    runs: list[Any] = [SimpleNamespace(points=[], run_id=name) for name in ("older", "newer")]
-    with click.Context(cli, obj=("sweep",)), saved(runs[:1], [], []) as older:
+    with click.Context(cli, obj=("sweep",)), saved("older", [], 0) as older:
         older.keep(record)
         assert saved_runs()[-1].number == 1
-        with saved(runs[1:], [], []) as newer:
+        with saved("newer", [], 0) as newer:
             newer.keep(record)
         assert (newer.saved_as(), older.saved_as()) == ("@newer", "@older")
         assert {run.name: run.number for run in saved_runs()[-2:]} == {"newer": 1, "older": 2}
@@ -237,13 +232,12 @@ def test_what_could_not_be_saved_is_not_tried_again_at_the_end(
 ) -> None:
     assert sweep() == 0
     (known,) = saved_runs()
-    runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
     row, *_ = read(known.rows)
     monkeypatch.setattr(runs_module, "folder_of_runs", lambda: Path("/dev/null"))
     with (
         pytest.raises(UnavailableError),
         click.Context(cli, obj=("sweep",)),
-        saved(runs, [], []) as one,
+        saved("20261126T163400-ab12cd", [], 0) as one,
     ):
         monkeypatch.setattr(runs_module, "folder_of_runs", folder_of_runs)
         one.keep(row)
@@ -279,11 +273,10 @@ def test_a_name_stays_and_a_number_is_of_this_directory(
 def test_a_run_that_failed_says_why(capsys: Capture, has_row: bool) -> None:
     assert sweep() == 0
     record = read(saved_runs()[0].rows)[0]
-    runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
     with (
         pytest.raises(UnavailableError),
         click.Context(cli, obj=("sweep",)),
-        saved(runs, [], []) as one,
+        saved("20261126T163400-ab12cd", [], 0) as one,
     ):
         if has_row:
             one.keep(record)

@@ -6,7 +6,7 @@ from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
 from collbench.bench.lab import FailsUnchanged, measure
 from collbench.core.errors import UnavailableError
 from collbench.core.verdict import Interval
-from collbench.doctor.finding import Finding, ranked
+from collbench.doctor.check import Finding, ranked
 from collbench.doctor.tables.findings import assessment_of, cost_text, finding_lines, mark
 
 ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())

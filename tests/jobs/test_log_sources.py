@@ -8,7 +8,7 @@ import pytest
 
 from collbench.core import catalog
 from collbench.core.errors import UsageError
-from collbench.doctor.finding import SEVERITIES, Finding
+from collbench.doctor.check import SEVERITIES, Finding
 from collbench.jobs.causes_in import with_cause
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.literals import literals
@@ -17,7 +17,7 @@ from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
-from collbench.jobs.other_files import refuse_others
+from collbench.jobs.run_log import refuse_others
 from tests.support.commands import Capture
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collbench.core.limits import FOREIGN_LEAST_S
-from collbench.launch.guardian import own_processes
+from collbench.launch.local import own_processes
 from collbench.machine.others import Census, Look, demand, look
 
 STAT = """cpu  100 10 50 9000 30 5 5 30 7 0

@@ -10,6 +10,7 @@ from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, QueueOne, 
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank, GpuSession
 from collbench.core.case import Case, Problem
 from collbench.core.group import WorkerGroup
+from collbench.launch.driver import ServedGroup
 
 
 class MadeUpSession(GpuSession[str, str, GpuRank[str]]):
@@ -33,7 +34,7 @@ def facts_of(rank: int, **more: Any) -> GpuFacts:
     return GpuFacts(**{**of, "pids": (), **more})
 
 
-class Workers(WorkerGroup[Any]):
+class Workers(ServedGroup[Any]):
     """A worker group that answers with what a function of the method, its arguments and the timeout
     returns.
     """

@@ -15,10 +15,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import HangError, RankLostError
-from collbench.core.group import Group, Rank, RankContext, RankT, WorkerGroup
+from collbench.core.group import Group, Rank, RankContext, RankT
 from collbench.core.launcher import INTERRUPTIONS, without_launcher
 from collbench.core.peers import Variables
-from collbench.launch.driver import RUNS, fate
+from collbench.launch.driver import RUNS, ServedGroup, fate
 from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
 
 BEGIN_S = 30.0  # to start a process on a busy machine
@@ -95,7 +95,7 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
     return fate(process.pid, code)
 
 
-class ChildWorkerGroup(WorkerGroup[RankT]):
+class ChildWorkerGroup(ServedGroup[RankT]):
     """The driver's side: a worker group whose ranks each forward their calls to a child."""
 
     def __init__(self, group: Group, rank: type[RankT], n: int, variables: Variables) -> None:

@@ -58,7 +58,7 @@ from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.layout import ABORT_AT
 from collbench.device.loads import Copies, Gemm
-from collbench.launch.guardian import own_processes
+from collbench.launch.local import own_processes
 from collbench.machine import gpus
 from collbench.machine.discovery.counters import CounterReading, moved, read
 

@@ -227,17 +227,24 @@ def tail_lines(
     of = " of our own" * any(is_peer(row.backend) for row in right)
     if len(calm) < len(ours):
         of = f"{of or ' of'} rows that are not noisy"
-    summary = summarise(list(map(as_written, calm)))
-    best = [one.row for sizes in summary.best.values() for one in sizes.values()]
-    lines += _extremes(best, of)
-    lines += _speedup(records)
-    if jitter := jitter_text(right):
+    lines += _extremes(_best(calm), of)
+    lines += _speedup(records) if any(is_peer(row.backend) for row in right) else []
+    timed = [row for row in right if row.max_us is not None]
+    if timed and (jitter := jitter_text(timed)):
         lines.append(f"Jitter: {jitter}.")
-    if unknown := unknown_text(right):
+    if timed and (unknown := unknown_text(timed)):
         lines.append(f"{unknown}.")
     if saved_as:
         lines.append(f"Saved as {saved_as}: collbench compare {saved_as}")
     return paragraphs(lines, columns)
+
+
+def _best(rows: Sequence[Record]) -> Sequence[Record]:
+    """The best row of each size of a workload."""
+    if len(rows) < 2:
+        return rows
+    summary = summarise(list(map(as_written, rows)))
+    return [one.row for sizes in summary.best.values() for one in sizes.values()]
 
 
 def _extremes(rows: Sequence[Record], of: str) -> list[str]:

@@ -5,8 +5,14 @@ from dataclasses import replace
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import Ranks, ranks_of, recordings_of, topology_of_all
+from collbench.bench.ranks import (
+    Ranks,
+    drive_on_rank0,
+    group_here,
+    ranks_of,
+    recordings_of,
+    topology_of_all,
+)
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.least_time import least_time
 from collbench.bench.trace.summary import summary
@@ -14,7 +20,7 @@ from collbench.bench.trace.table import choice_lines, trace_json, trace_lines
 from collbench.bench.trace.traces import chain_costs, default_ranks, refuse_too_many, traced
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_files, write_document
 from collbench.core.group import Group
 from collbench.core.host import cpu_name
 from collbench.core.launcher import launcher
@@ -56,9 +62,7 @@ def run_trace(options: Options) -> int:
 
 
 def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: float) -> int:
-    for name in _FILES:
-        if options[name] not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_files(options, *_FILES)
     (point,) = plan_points([case], group, where=where)
     plan, case = point.plan, point.case
     if plan is None or point.waived:

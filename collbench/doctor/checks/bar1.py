@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.links import states
 from collbench.machine.topology.model import numbered
 

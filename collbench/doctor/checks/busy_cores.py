@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from collbench.core.text import counted
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import cores_of
-from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import members, numbered
 
 TITLE = "Other processes on the cores"

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from collbench.core.text import counted
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import cores_of
-from collbench.doctor.finding import Finding
 
 TITLE = "Time of cores and memory that control groups allow"
 NEEDS: tuple[Need, ...] = ("system",)

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from itertools import combinations
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.finding import Finding, Severity
 
 TITLE = "Namespaces that keep the ranks of a host apart"
 NEEDS: tuple[Need, ...] = ("ranks",)
@@ -29,14 +28,22 @@ and look for `via P2P` or `via SHM` in the output of `NCCL_DEBUG=INFO`.
 """
 
 _KINDS: dict[str, tuple[Severity, str]] = {
-    "ipc": ("fault", "GPU memory and System V shared memory of the one cannot be opened by others:"
-            " data goes through the network or through more copies."),
-    "pid": ("risk", "Copies between processes, and GPU memory of other processes, need process ids"
-            " that both know."),
+    "ipc": (
+        "fault",
+        "GPU memory and System V shared memory of the one cannot be opened by others:"
+        " data goes through the network or through more copies.",
+    ),
+    "pid": (
+        "risk",
+        "Copies between processes, and GPU memory of other processes, need process ids"
+        " that both know.",
+    ),
     "user": ("remark", "The kernel allows no copies between processes of different users."),
-    "net": ("remark", "Each has addresses and ports of its own, and must reach those of the"
-            " others."),
-}  # fmt: skip
+    "net": (
+        "remark",
+        "Each has addresses and ports of its own, and must reach those of the others.",
+    ),
+}
 _CHANGE = "run the ranks in one container, or docker run --ipc=host --pid=host"
 _RISK = "The container then sees the host's shared memory and processes."
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike, setting, without_variable
-from collbench.doctor.finding import Finding
 
 TITLE = "Copies between processes in one step (cross-memory attach)"
 NEEDS: tuple[Need, ...] = ("processes",)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.recording import GpuRecord, Recording
 
 TITLE = "Counters of errors that rise under load"

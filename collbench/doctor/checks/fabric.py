@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import difference
-from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
 from collbench.machine.topology.model import numbered

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import conditions
-from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuCondition
 
 TITLE = "Errors of GPU memory, and resets that GPUs ask for"

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
-from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._siblings import bridges_above
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "A virtual machine that hides its PCIe tree, or WSL"

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.paths import path_to_cpu
 
 TITLE = "Copies between GPUs and the host, alone and all at once"

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high
 
 from collbench.core.text import counted, listed
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import odd_ones
-from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "Network interfaces that variables name"
@@ -36,9 +35,13 @@ _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 _BY_BEGINNING = ("NCCL_SOCKET_IFNAME", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME")
 _WITH_PORTS = "UCX_NET_DEVICES"  # behind a colon; it names RDMA devices as well
 _VARIABLES = (
-    *_BY_BEGINNING, "GLOO_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include",
-    "OMPI_MCA_oob_tcp_if_include", "FI_TCP_IFACE", _WITH_PORTS,
-)  # fmt: skip
+    *_BY_BEGINNING,
+    "GLOO_SOCKET_IFNAME",
+    "OMPI_MCA_btl_tcp_if_include",
+    "OMPI_MCA_oob_tcp_if_include",
+    "FI_TCP_IFACE",
+    _WITH_PORTS,
+)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

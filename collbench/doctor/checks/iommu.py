@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered

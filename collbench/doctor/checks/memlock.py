@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord
 
 TITLE = "Limit of locked memory for buffers of RDMA devices"

@@ -5,9 +5,8 @@ from functools import partial
 
 from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import odd_ones
-from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.model import numbered
 

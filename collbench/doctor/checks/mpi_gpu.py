@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike
-from collbench.doctor.finding import Finding
 
 TITLE = "MPI and memory of GPUs"
 NEEDS: tuple[Need, ...] = ("gpus", "ranks")

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike, setting, without_variable
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "Variables that choose MPI's transport"
@@ -33,8 +32,21 @@ _WHY_LOCAL = "Messages of the same host then go through the network's code inste
 _WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."
 _ON = ("1", "yes", "true", "on", "enable")
 _TRANSPORTS_OF_MEMORY = {"sm", "shm", "shared_memory", "mm", "posix", "sysv", "xpmem", "all"}
-_RDMA_OF_UCX = {"rc", "rc_x", "rc_v", "rc_mlx5", "rc_verbs", "ud", "ud_x", "ud_v", "dc", "dc_x",
-                "ib", "all", "srd"}  # fmt: skip
+_RDMA_OF_UCX = {
+    "rc",
+    "rc_x",
+    "rc_v",
+    "rc_mlx5",
+    "rc_verbs",
+    "ud",
+    "ud_x",
+    "ud_v",
+    "dc",
+    "dc_x",
+    "ib",
+    "all",
+    "srd",
+}
 
 
 def _btl(value: str) -> str:

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics
-from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
 from collbench.machine.topology.model import numbered
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import named
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, NumaNode, ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Need
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._siblings import bridges_above
-from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS, numbered
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 
 TITLE = "Peer access that is slower than copies through the host"
 NEEDS: tuple[Need, ...] = ("pairs",)

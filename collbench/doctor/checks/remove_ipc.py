@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 
 TITLE = "Shared memory that is removed at the log-out"
 NEEDS: tuple[Need, ...] = ("system",)

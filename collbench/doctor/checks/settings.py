@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge

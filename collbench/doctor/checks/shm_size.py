@@ -5,8 +5,7 @@ import os
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 
 TITLE = "Size of the shared memory file system /dev/shm"
 NEEDS: tuple[Need, ...] = ("system",)

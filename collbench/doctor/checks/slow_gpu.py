@@ -6,8 +6,7 @@ from statistics import median
 
 from collbench.bench.experiment import Cost
 from collbench.core.verdict import Interval, interval
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 
 TITLE = "A GPU whose absence makes the others faster"
 NEEDS: tuple[Need, ...] = ("left out",)

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.bench.pairs import RankPair
-from collbench.doctor.check import Evidence, Need
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.paths import path
 
 TITLE = "Pairs of GPUs that are slower than others like them"

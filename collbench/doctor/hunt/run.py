@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import gpus_here, refuse_no_gpus
-from collbench.core.assessment import ASSESSMENT_FILES, check_assessment_files, write_assessment
+from collbench.bench.ranks import drive_on_rank0, gpus_here, group_here, refuse_no_gpus
+from collbench.core.assessment import ASSESSMENT_FILES, write_assessment
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
-from collbench.core.files import named_in_errors, write_document
+from collbench.core.files import check_files, named_in_errors, write_document
 from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
@@ -89,7 +88,7 @@ def _read_and_judge(options: Options) -> int:
 
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     start = time.monotonic()
-    check_assessment_files(options, "csv", "json")
+    check_files(options, "csv", "json", *ASSESSMENT_FILES)
     size_bytes, timeout_s = options["size"] or SIZES[backend], options["timeout"] or 10.0
     settings = PairSettings(size_bytes=size_bytes, timeout_s=timeout_s)
     with ExitStack() as stack:

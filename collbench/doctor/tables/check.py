@@ -88,8 +88,12 @@ def as_json(
 
 
 _GRADES: Mapping[Verdict, Grade] = {
-    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "unknown",
-}  # fmt: skip
+    "PASS": "good",
+    "WARN": "good",
+    "FAIL": "bad",
+    "SKIP": "skipped",
+    "UNKNOWN": "unknown",
+}
 
 
 def assessment_of(

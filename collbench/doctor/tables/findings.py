@@ -9,8 +9,7 @@ from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import WholeVerdict, result_json
 from collbench.core.text import counted, some_of, table, titled, wrapped
-from collbench.doctor.check import CheckRun, is_unknown, tally
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import CheckRun, Finding, is_unknown, tally
 
 _LABEL = 8  # of the lines of a finding
 _SUBJECTS = 8  # that a finding names
@@ -157,11 +156,15 @@ def as_json(
         "seconds": round(seconds, 3),
         "findings": [finding_facts(one) for one in findings],
         "checks": [
-            {"id": run.identifier, "title": run.title, "looked": not run.reason,
-             "reason": run.reason}
+            {
+                "id": run.identifier,
+                "title": run.title,
+                "looked": not run.reason,
+                "reason": run.reason,
+            }
             for run in runs
         ],
-    }  # fmt: skip
+    }
     verdict = "FAIL" if costs else "WARN" if has_risk else calm
     return result_json(document, machine=", ".join(hosts), verdict=verdict)
 

@@ -88,8 +88,10 @@ def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
         numbers = [[one.values.get(key, math.nan) for key in keys] for one in checks]
     logs = np.log(numbers)
     logs *= [1 if key.endswith(TIME) else -1 for key in keys]  # as times: more is slower
-    first, late = (_middles(part) for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)],
-                                               logs[-LEAST_SEGMENT:]))  # fmt: skip
+    first, late = (
+        _middles(part)
+        for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)], logs[-LEAST_SEGMENT:])
+    )
     moved = np.nan_to_num(np.abs(late - first))
     if not len(moved):
         return 0.0, "", ""

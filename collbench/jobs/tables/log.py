@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collbench.core.files import result_json
 from collbench.core.text import counted, paragraphs, some_of, table, wrapped
 from collbench.core.units import format_size, span_of_sizes
-from collbench.doctor.finding import Finding
+from collbench.doctor.check import Finding
 from collbench.doctor.tables.findings import block, finding_facts, found_text, mark
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.places import Seen

@@ -6,10 +6,10 @@ topology_of() turns one or many into a Topology; a Recording travels as JSON.
 """
 
 from collbench.machine.discovery._gather import gather
-from collbench.machine.discovery._record import on_demand, record
+from collbench.machine.discovery._record import dumps, loads, on_demand, record
 from collbench.machine.discovery.build import topology_of
 from collbench.machine.discovery.links import LinkRow, links_table
-from collbench.machine.discovery.recording import Recording, dumps, loads
+from collbench.machine.discovery.recording import Recording
 
 __all__ = [
     "LinkRow",

@@ -6,29 +6,9 @@ the field's name. PCI addresses are spelled as sysfs spells them. Names of sourc
 their kernel names, the rest by NVML's.
 """
 
-import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from collbench.core.codec import decode, encode
-from collbench.core.errors import UsageError
-from collbench.core.reading import parse_json
-
-FORMAT, VERSION = "collbench-recording", 1
-_MAX_CHARS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
-
-_MAX_COUNTS = {
-    "gpus": 256,
-    "numa": 1024,
-    "pci": 8192,
-    "nics": 8192,
-    "pairs": 256 * 255,
-    "links": 64,
-    "c2c": 64,
-    "processes": 8192,
-}
 
 Reasons = Mapping[str, str]
 UNLIMITED = -1  # of a limit, as RLIM_INFINITY
@@ -409,90 +389,3 @@ class Recording:
         domains = {gpu.fabric.domain if gpu.fabric else None for gpu in self.usable_gpus}
         domain = domains.pop() if len(domains) == 1 else None
         return domain if domain is not None and domain[0].strip("0") else None
-
-
-def dumps(recordings: Sequence[Recording]) -> str:
-    """One host or several as a file."""
-    return (
-        json.dumps(
-            {"format": FORMAT, "version": VERSION, "hosts": encode(tuple(recordings))}, indent=1
-        )
-        + "\n"
-    )
-
-
-def loads(text: str, name: str) -> list[Recording]:
-    """The hosts of a file, one at least; `name` is for messages. Raises UsageError with the place
-    if it is broken.
-
-    >>> hosts = '[{"gpus": [{"index": "0"}]}]'
-    >>> loads(f'{{"format": "collbench-recording", "version": 1, "hosts": {hosts}}}', "bug.json")
-    Traceback (most recent call last):
-    collbench.core.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
-    """
-    data = parse_json(text, name, _MAX_CHARS)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(
-            f"{name}: not a recording: its format is not {FORMAT}",
-            "collbench topo --record FILE writes one",
-        )
-    if data.get("version") != VERSION:
-        raise UsageError(
-            f"{name}: version {str(data.get('version'))[:20]} of {FORMAT}; this collbench reads"
-            f" {VERSION}"
-        )
-    hosts = data.get("hosts")
-    if not isinstance(hosts, list) or not hosts:
-        raise UsageError(f"{name}: hosts is not a list of at least one host")
-    for host in hosts:
-        if isinstance(host, dict):
-            host.pop("switch_links", None)  # of an earlier version
-    return [
-        _checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]")
-        for number, host in enumerate(hosts)
-    ]
-
-
-def _is_at_its_address(device: PciDevice) -> bool:
-    parts = device.path.split("/")
-    return parts[-1] == device.address and len(set(parts)) == len(parts)
-
-
-def _checked(recording: Recording, place: str) -> Recording:
-    """The recording, if it fulfils what types cannot express: it names only GPUs that it has, each
-    part comes once, and no count is more than a host can have.
-    """
-    counts = {
-        what: len(getattr(recording, what)) for what in _MAX_COUNTS if hasattr(recording, what)
-    }
-    counts["links"] = max((len(gpu.links) for gpu in recording.gpus), default=0)
-    counts["c2c"] = max((len(gpu.c2c) for gpu in recording.gpus), default=0)
-    for what, count in counts.items():
-        if count > _MAX_COUNTS[what]:
-            raise UsageError(
-                f"{place}.{what}: {count} are more than a host has ({_MAX_COUNTS[what]})"
-            )
-    for device in recording.pci:
-        if not _is_at_its_address(device):
-            raise UsageError(
-                f"{place}.pci: {device.address[:40]} is not at the end of its path, or a part of"
-                " that comes twice"
-            )
-    keys: dict[str, list[object]] = {
-        "gpus": [gpu.index for gpu in recording.gpus],
-        "numa": [node.index for node in recording.numa],
-        "pci": [device.address for device in recording.pci],
-        "cuda": list(recording.cuda or ()),
-    }
-    for what, of_what in keys.items():
-        twice = next((key for key, times in Counter(of_what).items() if times > 1), None)
-        if twice is not None:
-            raise UsageError(f"{place}.{what}: {twice} comes twice")
-    references = [("cuda", number) for number in recording.cuda or ()] + [
-        ("pairs", end) for pair in recording.pairs for end in (pair.a, pair.b)
-    ]
-    known = set(keys["gpus"])
-    for what, number in references:
-        if number not in known:
-            raise UsageError(f"{place}.{what}: {number} is the number of no GPU")
-    return recording

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 
 from collbench.core import catalog
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import user_folder
 from collbench.core.options import DEFAULT_MACHINE, MAX_SETS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 
@@ -171,7 +172,7 @@ def own_file(kind: str, model: str) -> Path:
     """
     words = re.sub(r"[^a-z0-9]+", "-", f"{kind} {model}".lower()).strip("-")
     try:
-        return catalog.user_folder("machines") / f"tuned-{words[:80]}.toml"
+        return user_folder("machines") / f"tuned-{words[:80]}.toml"
     except RuntimeError:
         raise UnavailableError("there is no home folder to keep constants in", "set HOME") from None
 
