@@ -22,7 +22,7 @@ GENERATED = "<!-- Made by `python -m docs.generate`"
 NOT_WRITTEN = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->|^```.*?^```", re.MULTILINE | re.DOTALL)
 IMPORTS = re.compile(r"^ *(?:from [\w.]+ )?import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE)
 SWEEP = "sweep --backend cpu --op allreduce --algo ring --ranks 2 --sizes 1M --repeats 1"
-CHECK = "doctor --only shm-size"
+CHECK = "doctor --only shm-size"  # which finds nothing where the file system is large
 # Runs a command twice: in the second run nothing is imported, so the functions that are called
 # are those that a reader follows.
 TRACE = """
