@@ -16,7 +16,7 @@ from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
 from collbench.core.errors import UnavailableError
 from collbench.core.host import shortage
 from collbench.core.launcher import launcher, without_launcher
-from collbench.launch.driver import fate
+from collbench.launch.processes import fate
 from collbench.machine.settings.files import settings
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first

@@ -3,20 +3,27 @@ go on once the rank has ended, because the launcher waits for it, and puts right
 left.
 """
 
-import ctypes
 import os
 import select
 import signal
 import time
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
 from collbench.core.launcher import INTERRUPTIONS, Launcher
-from collbench.launch.reaper import CLOCK_S, descendants, remove_memory_of_mpi, topology_of_mpi
+from collbench.launch.processes import (
+    PR_SET_NAME,
+    PR_SET_PDEATHSIG,
+    command_of,
+    descendants,
+    fork,
+    libc,
+    send,
+    stat_of,
+)
+from collbench.launch.reaper import CLOCK_S, remove_memory_of_mpi, topology_of_mpi
 
 CLEANER = "cb-cleaner"
-PR_SET_NAME, PR_SET_PDEATHSIG = 15, 1
 PROXY = "hydra_pmi_proxy"  # the process of MPICH's launcher that has started a host's ranks
 _CLEAN_S = 5.0  # for ranks that have been killed to end
 _HUNG_S, _GIVEN_UP_S = 3.0, 30.0  # for a launcher without ranks to end, and for ranks to go
@@ -24,7 +31,7 @@ _LOOK_S = 0.1
 _LAUNCHERS_OF_OPEN_MPI = ("prterun", "mpirun", "mpiexec", "orterun")
 
 
-def start_cleaner(libc: ctypes.CDLL, started: Launcher) -> tuple[int, int]:
+def start_cleaner(started: Launcher) -> tuple[int, int]:
     """Start a process that outlives this one, and removes what MPI has left in /dev/shm if this one
     ends before a byte was written to the first file that is returned: a launcher that ends its
     ranks kills their guardians, too. It also ends a launcher of Open MPI that hangs then. The
@@ -66,8 +73,8 @@ def _made_by(launcher_pid: int) -> list[Path]:
     """The files that a process of MPICH's launcher has made by now."""
     if command_of(launcher_pid) != PROXY:
         return []
-    ticks = int(Path(f"/proc/{launcher_pid}/stat").read_text().rpartition(")")[2].split()[19])
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    started_s = int(stat_of(launcher_pid)[19]) / os.sysconf("SC_CLK_TCK")
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
     return topology_of_mpi(time.time() - age_s - CLOCK_S, time.time())
 
 
@@ -87,8 +94,7 @@ def _outlive(guardian_pid: int, end: int, rank_end: int) -> bool:
             else:
                 return is_dismissed
         if wait_ms is not None:
-            with suppress(ProcessLookupError):
-                os.kill(guardian_pid, signal.SIGCONT)
+            send(guardian_pid, signal.SIGCONT)
 
 
 def _end_without_ranks(launcher_pid: int) -> None:
@@ -104,22 +110,6 @@ def _end_without_ranks(launcher_pid: int) -> None:
         if now > start + _GIVEN_UP_S:  # it has others to look after
             return
         if now > alone_since + _HUNG_S:
-            with suppress(ProcessLookupError):
-                os.kill(launcher_pid, next(signals, signal.SIGKILL))
+            send(launcher_pid, next(signals, signal.SIGKILL))
             alone_since = now
         time.sleep(_LOOK_S)
-
-
-def fork() -> int:
-    """os.fork(), in a process where a library may have threads."""
-    with warnings.catch_warnings():  # those threads do nothing yet
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def command_of(pid: int) -> str:
-    """The name of a process, empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""

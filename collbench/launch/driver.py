@@ -11,12 +11,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import FrameType
 from typing import cast
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError
 from collbench.core.group import Args, RankT, Result, WorkerGroup
+from collbench.launch.processes import RUNS, fate
 from collbench.launch.server import Reply
 
 ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
@@ -26,7 +26,6 @@ EXTENSIONS = 20
 # how long a message may hang on its way to or from a rank that stopped in the middle of it
 MESSAGE_S = 5.0
 _SAID = 6  # ranks whose words an error has
-RUNS = "does not answer"  # the fate of a process that seems to be running
 
 
 class ServedGroup(WorkerGroup[RankT]):
@@ -159,32 +158,6 @@ def _few(texts: Sequence[str]) -> list[str]:
     """
     more = len(texts) - _SAID
     return [*texts] if more <= 1 else [*texts[:_SAID], f"and {more} more"]
-
-
-def fate(pid: int, exit_code: int | None) -> str:
-    """What became of a process, as a text that follows its name; RUNS if it seems to be running."""
-    if exit_code is not None and exit_code < 0:
-        return f"was killed by {_signal_name(-exit_code)}"
-    if exit_code is not None:
-        return f"ended with code {exit_code}"
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "is gone"
-    states = {
-        "T": "is stopped (SIGSTOP)",
-        "t": "is stopped by a debugger",
-        "Z": "is dead",
-        "D": "hangs in the kernel",
-    }
-    return states.get(state, RUNS)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _limit_messages(connection: Connection) -> None:

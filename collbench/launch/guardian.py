@@ -7,7 +7,6 @@ keeps the rank waiting, and ends all ranks; so it does when the rank is killed. 
 on, and ends as the rank does. A cleaner outlives both: see cleaner.py.
 """
 
-import ctypes
 import fcntl
 import math
 import mmap
@@ -29,17 +28,21 @@ from collbench.core.errors import HangError, RankLostError
 from collbench.core.host import host_name
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.core.text import printable
-from collbench.launch.cleaner import (
-    CLEANER,
+from collbench.launch.cleaner import CLEANER, PROXY, start_cleaner
+from collbench.launch.processes import (
     PR_SET_NAME,
-    PR_SET_PDEATHSIG,
-    PROXY,
+    RUNS,
     command_of,
+    descendants,
+    die_with_parent,
+    fate,
+    fate_of_all,
     fork,
-    start_cleaner,
+    is_stopped,
+    libc,
+    parent_of,
+    send,
 )
-from collbench.launch.driver import RUNS, fate
-from collbench.launch.reaper import descendants, parent
 
 SILENT_S = 6.0  # a remote rank without a heartbeat for so long, several in a row, is lost
 FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not
@@ -156,16 +159,13 @@ def start(page: Page, started: Launcher) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     guardian_pid = os.getpid()
-    libc = ctypes.CDLL(None)
-    cleaner, alive = start_cleaner(libc, started)
+    cleaner, alive = start_cleaner(started)
     # until here and from there on a signal finds its handler, in between nobody
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = fork()
     if child == 0:
         os.close(cleaner)
-        libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != guardian_pid:
-            os._exit(HangError.exit_code)
+        die_with_parent(guardian_pid)
         for number in INTERRUPTIONS if started.rank else ():
             signal.signal(number, signal.SIG_IGN)  # rank 0 ends all of them
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -187,7 +187,7 @@ class _Guardian:
         self.cleaner, self.is_clean = cleaner, False  # no memory of MPI's has a name any more
         self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
-        above = parent(self.launcher_pid)
+        above = parent_of(self.launcher_pid)
         is_proxy = command_of(self.launcher_pid) == PROXY and command_of(above) in _LAUNCHERS
         self.above = above if is_proxy else None
         self.siblings: dict[int, list[int]] = {}
@@ -236,7 +236,7 @@ class _Guardian:
         """Whether the process of MPICH's launcher that has started this one has lost the launcher,
         and does not end: it is stopped.
         """
-        return self.above is not None and parent(self.launcher_pid) != self.above
+        return self.above is not None and parent_of(self.launcher_pid) != self.above
 
     def _ended(self, code: int) -> int:
         """What is to be said and done where the rank ended so; returns the exit code."""
@@ -280,7 +280,7 @@ class _Guardian:
         own = fates.pop(self.started.rank, RUNS)
         lost = {rank: what for rank, what in fates.items() if what != RUNS and not wait.is_last}
         me = f"rank {self.started.rank}"
-        if own != RUNS and not (fates and all(map(_is_stopped, fates.values()))):
+        if own != RUNS and not (fates and all(map(is_stopped, fates.values()))):
             return f"{me} {own}"
         more_s = 0.0 if wait.is_last else self._patience_s(world, lost)
         is_lost = lost and waited_s >= wait.lost_s + more_s
@@ -342,11 +342,11 @@ class _Guardian:
                 os.write(int(os.environ["PMI_FD"]), f"cmd=abort exitcode={exit_code}\n".encode())
             time.sleep(_OBEY_S)
             for pid in frozen:  # the launcher has not ended them
-                _send(pid, signal.SIGALRM)
-                _send(pid, signal.SIGCONT)
+                send(pid, signal.SIGALRM)
+                send(pid, signal.SIGCONT)
         elif self.started.vendor == "Open MPI" and self._is_starting():
             self._end_all_that_start()
-        _send(self.rank_pid, signal.SIGKILL)
+        send(self.rank_pid, signal.SIGKILL)
 
     def _end_all_that_start(self) -> None:
         """End the other ranks of this host, those that have not come yet as soon as they come."""
@@ -354,7 +354,7 @@ class _Guardian:
         deadline = time.monotonic() + _COME_S
         while len(ended) < self.started.local_size - 1 and time.monotonic() < deadline:
             for pid in {*self._others()} - ended:
-                _send(pid, signal.SIGALRM)
+                send(pid, signal.SIGALRM)
                 ended.add(pid)
             time.sleep(_FAST_TICK_S)
         time.sleep(_REGISTER_S)
@@ -379,22 +379,16 @@ class _Guardian:
         yield from self._guarded(pid for pids in found.values() for pid in pids)
 
     def _guarded(self, pids: Iterable[int]) -> Iterator[int]:
-        return (pid for pid in pids if pid != self.rank_pid and command_of(parent(pid)) == _NAME)
+        return (pid for pid in pids if pid != self.rank_pid and command_of(parent_of(pid)) == _NAME)
 
 
 def _stop(pids: Iterable[int]) -> set[int]:
     """Stop processes; returns which."""
     stopped = set[int]()
     for pid in pids:
-        _send(pid, signal.SIGSTOP)
+        send(pid, signal.SIGSTOP)
         stopped.add(pid)
     return stopped
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    """A signal to a process that may have gone."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def say(text: str) -> None:
@@ -435,9 +429,9 @@ def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
 def launcher_above(pid: int, vendor: str) -> int:
     """The process of a launcher that started a process on this host."""
     top = pid
-    while (above := parent(top)) > 1 and _launcher_of(above, vendor) is not None:
+    while (above := parent_of(top)) > 1 and _launcher_of(above, vendor) is not None:
         top = above
-    return parent(top)
+    return parent_of(top)
 
 
 def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
@@ -460,17 +454,3 @@ def _launcher_of(pid: int, vendor: str) -> Launcher | None:
         return None
     started = launcher(dict(pair.split("=", 1) for pair in pairs if "=" in pair))
     return started if started is not None and vendor in ("", started.vendor) else None
-
-
-def fate_of_all(pids: Sequence[int]) -> str:
-    """What became of a rank with these processes, a wrapper's perhaps among them: stopped if any
-    is, gone if all are.
-    """
-    fates = [fate(pid, None) for pid in pids]
-    stopped = list(filter(_is_stopped, fates))
-    alive = [what for what in fates if what not in ("is gone", "is dead")]
-    return stopped[0] if stopped else RUNS if alive else "is gone"
-
-
-def _is_stopped(what: str) -> bool:
-    return what.startswith("is stopped")

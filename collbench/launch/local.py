@@ -20,8 +20,8 @@ from collbench.core.launcher import INTERRUPTIONS, launcher
 from collbench.core.units import format_size
 from collbench.launch.driver import Driver, ServedGroup
 from collbench.launch.guardian import launcher_above
-from collbench.launch.reaper import descendants, parent
-from collbench.launch.server import die_with_parent, serve
+from collbench.launch.processes import descendants, die_with_parent, parent_of
+from collbench.launch.server import serve
 from collbench.launch.watchdog import LOST_S
 
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
@@ -33,7 +33,7 @@ def own_processes() -> frozenset[int]:
     """
     own = {os.getpid(), *descendants(os.getpid())}
     above = os.getpid()
-    while (above := parent(above)) > 0:
+    while (above := parent_of(above)) > 0:
         own.add(above)
     started = launcher()
     if started is not None:

@@ -19,7 +19,6 @@ from collbench.launch.driver import (
     ABORT_GRACE_S,
     EXTENSIONS,
     MESSAGE_S,
-    RUNS,
     ServedGroup,
     errors_of,
     rank_lost,
@@ -27,6 +26,7 @@ from collbench.launch.driver import (
 )
 from collbench.launch.guardian import SILENT_S
 from collbench.launch.heartbeat import BEAT_S
+from collbench.launch.processes import RUNS
 from collbench.launch.server import Reply, perform, rank_class, rank_name
 from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
 

@@ -10,7 +10,8 @@ from collbench.core.errors import CollbenchError, HangError
 from collbench.core.group import RankContext
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
 from collbench.launch.mpirun import HELLO, KEY_VARIABLE
-from collbench.launch.server import die_with_parent, rank_class, serve
+from collbench.launch.processes import die_with_parent
+from collbench.launch.server import rank_class, serve
 from collbench.launch.watchdog import watchdog_of
 
 

@@ -27,8 +27,9 @@ from collbench.core.group import RankT
 from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch import reaper
-from collbench.launch.driver import RUNS, Driver, ServedGroup, fate, rank_lost
-from collbench.launch.guardian import fate_of_all, ranks_below
+from collbench.launch.driver import Driver, ServedGroup, rank_lost
+from collbench.launch.guardian import ranks_below
+from collbench.launch.processes import RUNS, fate, fate_of_all
 from collbench.launch.server import rank_name
 
 KEY_VARIABLE = "COLLBENCH_KEY"

@@ -44,14 +44,6 @@ def descendants(pid: int) -> Iterator[int]:
         level = [child for parent in level for child in children.get(parent, ())]
 
 
-def parent(pid: int) -> int:
-    """The process above this one; 0 if there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def remove_memory_of_mpi(since: float, wait_s: float) -> None:
     """Remove the names of shared memory that an MPI library of this user has made since then (as
     time.time() has it) and that no process has any more; wait so long for processes that end.

@@ -4,8 +4,6 @@ This is the one place where the name of a method becomes a method again.
 """
 
 import importlib
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -101,13 +99,3 @@ def serve(endpoint: Endpoint, part: Rank, fatal: tuple[type[Exception], ...] = (
             endpoint.send(perform(part, *message, fatal))
         except (EOFError, ConnectionError):
             return
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies."""
-    import ctypes
-
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(4)

@@ -11,7 +11,8 @@ from queue import Empty, SimpleQueue
 
 from collbench.core.errors import RankLostError
 from collbench.core.group import RankContext, RankT
-from collbench.launch.driver import ABORT_GRACE_S, RUNS, ServedGroup, rank_lost, results_of
+from collbench.launch.driver import ABORT_GRACE_S, ServedGroup, rank_lost, results_of
+from collbench.launch.processes import RUNS
 from collbench.launch.server import MethodCall, Reply, perform
 
 _CLOSE_S = 10.0  # how long ranks may take to give their memory back

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from collbench.launch.processes import parent_of
 from tests.support.commands import result_of
 from tests.support.runs import Run, kill, library, needs_mpi, under_mpirun
 
@@ -265,7 +266,7 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
     command = [*DOCTOR, "--only", "binding", "--json", "-"]
     with Run(tmp_path, command, prefix=["taskset", "-c", str(CORES[0])]) as run:
         run.wait_until(lambda: len(run.pids()) > 4)
-        arms = [pid for pid in run.pids() if _is_arm(pid) and _parent(pid) == run.process.pid]
+        arms = [pid for pid in run.pids() if _is_arm(pid) and parent_of(pid) == run.process.pid]
         assert len(arms) == 2
         kill(arms[0])
         code = run.finish()
@@ -276,7 +277,3 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
 
 def _is_arm(pid: int) -> bool:
     return b"collbench.bench.arm" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

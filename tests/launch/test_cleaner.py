@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch import cleaner
-from collbench.launch.reaper import descendants
+from collbench.launch.processes import command_of, descendants
 
 
 @pytest.mark.parametrize(("name", "ended_by"), [("prterun", signal.SIGTERM), ("python", None)])
@@ -20,7 +20,7 @@ def test_a_launcher_without_processes_is_ended_and_nothing_else(
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     with subprocess.Popen([program, "60"]) as process:
         try:
-            while cleaner.command_of(process.pid) != name:  # until the program is loaded
+            while command_of(process.pid) != name:  # until the program is loaded
                 pass
             monkeypatch.setattr(cleaner, "_GIVEN_UP_S", 0.5)
             cleaner._end_without_ranks(process.pid)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch import reaper
-from collbench.launch.driver import fate
+from collbench.launch.processes import fate
 from collbench.launch.reaper import CLOCK_S, mapped_files, remove_memory_of_mpi
 
 SHARED = Path("/dev/shm")
@@ -81,10 +81,10 @@ def test_a_stopped_reaper_ends_all_when_its_driver_has_gone() -> None:
 
 def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
     guard = (
-        "import ctypes, os, signal\n"
+        "import os, signal\n"
         "from collbench.core.launcher import Launcher\n"
         "from collbench.launch.cleaner import start_cleaner\n"
-        "start_cleaner(ctypes.CDLL(None), Launcher(vendor='MPICH', size=1, rank=0))\n"
+        "start_cleaner(Launcher(vendor='MPICH', size=1, rank=0))\n"
         "pid = open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read().split()[0]\n"
         "while os.getsid(int(pid)) != int(pid): pass\n"  # it is set up by then
         "os.kill(int(pid), signal.SIGSTOP)\n"

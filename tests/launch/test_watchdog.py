@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from collbench.core.group import Rank, RankContext
-from collbench.launch.driver import EXTENSIONS, RUNS
+from collbench.launch.driver import EXTENSIONS
 from collbench.launch.guardian import GuardedWorld, blame_in
 from collbench.launch.mpi import _MpiWorkerGroup
+from collbench.launch.processes import RUNS
 from collbench.launch.server import Reply
 from tests.support.runs import ROOT, environment
 from tests.support.tiers import tiered

@@ -13,7 +13,8 @@ from shlex import split
 import pytest
 
 from collbench.core.collectives import OPS
-from collbench.launch.cleaner import PROXY, command_of
+from collbench.launch.cleaner import PROXY
+from collbench.launch.processes import command_of
 from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.launch.processes import command_of, parent_of, stat_of
 from collbench.launch.reaper import CLOCK_S, memory_of_mpi, used_files
-from tests.support.runs import ROOT, Run, command_of, sweep, under_mpirun
+from tests.support.runs import ROOT, Run, sweep, under_mpirun
 
 TIMEOUT_S = 5
 LATE_S = 12.0  # beyond the timeout, on a busy machine
@@ -103,30 +104,11 @@ def processes(run: Run) -> dict[str, list[int]]:
         elif pid == run.process.pid:
             which = "mpirun" if "mpirun" in line.split("\0collbench")[0] else "driver"
         elif "mpiexec" in line or "mpirun" in line or "proxy" in line:
-            which = "mpirun" if "reaper.py" in _line_of_parent(pid) else "proxy"
+            which = "mpirun" if parent_of(pid) in found.get("reaper", ()) else "proxy"
         else:
             which = "rank"
         found.setdefault(which, []).append(pid)
     return found
-
-
-def _line_of_parent(pid: int) -> str:
-    try:
-        return Path(f"/proc/{_parent(pid)}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _has_guardian(rank_pid: int) -> bool:
-    try:
-        return command_of(int(_parent(rank_pid))) == "cb-guardian"
-    except OSError:
-        return False
-
-
-def _parent(pid: int) -> str:
-    """The process above one. Raises OSError if that has gone."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
 def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
@@ -141,7 +123,9 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
         there = processes(run)
         if pids := there.get(fault.which):
             victim = random.Random(fault.after_s).choice(pids)
-            is_alone = fault.which.startswith("rank ") and not _has_guardian(victim)
+            is_alone = fault.which.startswith("rank ") and (
+                command_of(parent_of(victim)) != "cb-guardian"
+            )
             os.kill(victim, signal.Signals[f"SIG{fault.signal}"])
             is_users = fault.which in ("driver", fault.start)  # who stops it lets it go on
             if fault.signal == "STOP" and (is_users or (0 in promised and not fault.rows)):
@@ -178,7 +162,7 @@ def what_is_wrong(folder: Path, fault: Fault, promised: set[int], takes_s: float
             code = run.process.wait(timeout=TIMEOUT_S + LATE_S + takes_s)
         except subprocess.TimeoutExpired:
             states = {
-                f"{which} {pid}": Path(f"/proc/{pid}/stat").read_text().split()[2:4]
+                f"{which} {pid}": stat_of(pid)[:2]
                 for which, pids in processes(run).items()
                 for pid in pids
             }

@@ -24,6 +24,7 @@ import pytest
 from collbench.core.errors import CollbenchError
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun, library_vendor
 from collbench.core.record import Record, read
+from collbench.launch.processes import command_of, parent_of, stat_of
 from collbench.launch.reaper import mapped_files
 from collbench.machine.discovery._system import mpi_library
 
@@ -148,7 +149,7 @@ class Run:
                 continue
             if "PMI_RANK" in variables or "OMPI_COMM_WORLD_RANK" in variables:
                 by_rank[int(variables.get("PMI_RANK") or variables["OMPI_COMM_WORLD_RANK"])] = pid
-            elif _parent(pid) == self.process.pid:
+            elif parent_of(pid) == self.process.pid:
                 forks.append(pid)
         found = [by_rank[rank] for rank in sorted(by_rank)] or sorted(forks, key=_started)
         assert len(found) == n, f"{n} ranks expected, found {found}\n{self.stderr}"
@@ -260,14 +261,6 @@ def without_mpi4py(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(blocker)}
 
 
-def command_of(pid: int) -> str:
-    """The name of a process, empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _environ(pid: int) -> dict[str, str]:
     try:
         pairs = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
@@ -276,21 +269,8 @@ def _environ(pid: int) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _parent(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else 0
-
-
 def _started(pid: int) -> tuple[int, int]:
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return (int(fields[19]) if fields else 0), pid
 
 

@@ -18,8 +18,9 @@ from collbench.core.errors import HangError, RankLostError
 from collbench.core.group import Group, Rank, RankContext, RankT
 from collbench.core.launcher import INTERRUPTIONS, without_launcher
 from collbench.core.peers import Variables
-from collbench.launch.driver import RUNS, ServedGroup, fate
-from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
+from collbench.launch.driver import ServedGroup
+from collbench.launch.processes import RUNS, die_with_parent, fate
+from collbench.launch.server import Reply, rank_class, rank_name, serve
 
 BEGIN_S = 30.0  # to start a process on a busy machine
 MARGIN_S = 5.0  # what a rank may take beyond its child
