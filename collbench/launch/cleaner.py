@@ -21,13 +21,16 @@ from collbench.launch.processes import (
     send,
     stat_of,
 )
-from collbench.launch.reaper import CLOCK_S, remove_memory_of_mpi, topology_of_mpi
 
 CLEANER = "cb-cleaner"
 PROXY = "hydra_pmi_proxy"  # the process of MPICH's launcher that has started a host's ranks
 _CLEAN_S = 5.0  # for ranks that have been killed to end
 _HUNG_S, _GIVEN_UP_S = 3.0, 30.0  # for a launcher without ranks to end, and for ranks to go
 _LOOK_S = 0.1
+CLOCK_S = 0.1  # by which a file system's clock may be behind
+_SHARED = Path("/dev/shm")
+_TOPOLOGIES = Path("/tmp/hydra_hwloc_xmlfile_*")
+_OF_MPI = ("mpich_shm_", "mpich_vci_", "ucx_shm_posix_", "sm_segment.", "vader_segment.")
 _LAUNCHERS_OF_OPEN_MPI = ("prterun", "mpirun", "mpiexec", "orterun")
 
 
@@ -113,3 +116,70 @@ def _end_without_ranks(launcher_pid: int) -> None:
             send(launcher_pid, next(signals, signal.SIGKILL))
             alone_since = now
         time.sleep(_LOOK_S)
+
+
+def remove_memory_of_mpi(since: float, wait_s: float) -> None:
+    """Remove the names of shared memory that an MPI library of this user has made since then (as
+    time.time() has it) and that no process has any more; wait so long for processes that end.
+    """
+    deadline = time.monotonic() + wait_s
+    while files := memory_of_mpi(since):
+        for file in files - used_files():
+            with suppress(OSError):
+                file.unlink()
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_S)
+
+
+def topology_of_mpi(since: float, until: float) -> list[Path]:
+    """The file by which MPICH's launcher tells its ranks what a host has, and which it leaves where
+    it ends in an abort: that of this user that was made between two times (as time.time() has
+    them), if there is only one.
+    """
+    found = []
+    for file in _TOPOLOGIES.parent.glob(_TOPOLOGIES.name):
+        with suppress(OSError):
+            facts = file.stat()
+            if facts.st_uid == os.getuid() and since <= facts.st_ctime <= until:
+                found.append(file)
+    return found if len(found) == 1 else []
+
+
+def memory_of_mpi(since: float) -> set[Path]:
+    """Shared memory of this user that has a name which MPI libraries give, made since then."""
+    found = set()
+    for file in _SHARED.iterdir() if _SHARED.is_dir() else ():
+        with suppress(OSError):
+            facts = file.stat()
+            if file.name.startswith(_OF_MPI) and facts.st_uid == os.getuid():
+                found |= {file} if facts.st_ctime >= since else set()
+    return found
+
+
+def used_files() -> set[Path]:
+    """Files that any process has open, and those of /dev/shm that it has mapped. Whoever makes one
+    has it open until it is mapped: it is looked for in this order.
+    """
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            found.add(link.readlink())
+    return found | mapped_files()
+
+
+def mapped_files(pid: str = "[0-9]*") -> set[Path]:
+    """Files of /dev/shm that a process has mapped, or any process, and that still have a name."""
+    found = set()
+    for maps in Path("/proc").glob(f"{pid}/maps"):
+        with suppress(OSError):
+            for line in maps.read_text().splitlines():
+                path = line.split(maxsplit=5)[5:]
+                # one that has no name any more ends in " (deleted)"
+                if (
+                    path
+                    and path[0].startswith(f"{_SHARED}/")
+                    and not path[0].endswith(" (deleted)")
+                ):
+                    found.add(Path(path[0]))
+    return found

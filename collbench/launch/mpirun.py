@@ -3,8 +3,8 @@ has no launcher itself.
 
 Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind), says
 who it is before MPI starts and again once it has started, and then sleeps in the kernel until it is
-called, so that it does not disturb what is measured in between. Between mpirun and this process
-stands a reaper, so that nothing of it outlives this process.
+called, so that it does not disturb what is measured in between. The kernel tells mpirun to end when
+this process ends; ranks end by what guardians see (see guardian.py).
 """
 
 import hmac
@@ -20,16 +20,16 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
 from collbench.core.group import RankT
 from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
-from collbench.launch import reaper
 from collbench.launch.driver import Driver, ServedGroup, rank_lost
 from collbench.launch.guardian import ranks_below
-from collbench.launch.processes import RUNS, fate, fate_of_all
+from collbench.launch.processes import RUNS, die_with_parent, fate, fate_of_all
 from collbench.launch.server import rank_name
 
 KEY_VARIABLE = "COLLBENCH_KEY"
@@ -38,7 +38,7 @@ HELLO = struct.Struct("<ii")  # rank, process id; the key goes before
 _CONNECT_S = 30.0  # until all ranks have started MPI, while all seem to run
 _HELLO_S = 5.0  # for one that has connected to say who it is
 _LOOK_S = 0.1
-_END_S = 4.0  # for mpirun to end with its ranks, and for its reaper to end them
+_END_S = 4.0  # for mpirun to end with its ranks
 _CREDENTIALS = struct.Struct("3i")  # process id, user, group
 # Ranks of one host need no network: no socket of theirs listens on one.
 # Shared memory is "vader" in Open MPI before 5, which ends at the name "sm"; 5 knows both names.
@@ -66,12 +66,17 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
             listener.listen(n)
             try:
                 self._mpirun = subprocess.Popen(
-                    [sys.executable, "-I", "-S", reaper.__file__, str(os.getpid()), *command],
+                    command,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,
-                    start_new_session=True,
+                    # Ctrl-C is for the driver alone; and the kernel lets a group that was stopped
+                    # go on when the driver ends
+                    process_group=0,
+                    preexec_fn=partial(  # noqa: PLW1509  it takes no lock
+                        die_with_parent, os.getpid(), signal.SIGTERM
+                    ),
                 )
             except OSError as error:
                 raise _not_started(n, shortage(error)) from None
@@ -174,7 +179,7 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._mpirun.poll() is None:
                 self._mpirun.send_signal(number)
-                self._mpirun.send_signal(signal.SIGCONT)  # its reaper may be stopped
+                self._mpirun.send_signal(signal.SIGCONT)  # it may be stopped
                 with suppress(subprocess.TimeoutExpired):
                     self._mpirun.wait(timeout=_END_S)
         self._stderr.close()

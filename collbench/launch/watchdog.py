@@ -20,9 +20,9 @@ from collbench.core.launcher import Launcher, memory_id
 from collbench.core.mpi_types import Comm
 from collbench.core.text import printable
 from collbench.launch import guardian
+from collbench.launch.cleaner import mapped_files
 from collbench.launch.guardian import GuardedWait, GuardedWorld, Page
 from collbench.launch.heartbeat import Heartbeat
-from collbench.launch.reaper import mapped_files
 
 TOGETHER_S = 30.0  # for what all ranks do together, while all seem to run
 START_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI

@@ -1,48 +1,116 @@
-"""What a cleaner does for a launcher of Open MPI that hangs without ranks."""
+"""What a cleaner does: which memory of MPI's it removes, and which launcher it ends."""
 
 import shutil
 import signal
 import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from mmap import mmap
 from pathlib import Path
 
 import pytest
 
 from collbench.launch import cleaner
-from collbench.launch.processes import command_of, descendants
+from collbench.launch.cleaner import CLOCK_S, mapped_files, remove_memory_of_mpi
+from collbench.launch.processes import command_of, descendants, fate
+
+SHARED = Path("/dev/shm")
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="there is no /dev/shm")
 
 
-@pytest.mark.parametrize(("name", "ended_by"), [("prterun", signal.SIGTERM), ("python", None)])
-def test_a_launcher_without_processes_is_ended_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ended_by: int | None
+@pytest.fixture
+def memory(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file as MPICH makes one, or of another name."""
+    file = SHARED / getattr(request, "param", "mpich_shm_{}_0").format(uuid.uuid4().hex)
+    file.write_bytes(bytes(4096))
+    yield file
+    file.unlink(missing_ok=True)
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("memory", "later_s", "is_kept"),
+    [("mpich_shm_{}_0", 0, False), ("mpich_shm_{}_0", 3600, True), ("collbench-test-{}", 0, True)],
+    indirect=["memory"],
+)
+def test_memory_of_mpi_that_nobody_has_is_removed_and_no_other(
+    memory: Path, later_s: float, is_kept: bool
 ) -> None:
-    monkeypatch.setattr(cleaner, "_HUNG_S", 0.2)
-    program = tmp_path / name
-    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    with subprocess.Popen([program, "60"]) as process:
-        try:
-            while command_of(process.pid) != name:  # until the program is loaded
-                pass
-            monkeypatch.setattr(cleaner, "_GIVEN_UP_S", 0.5)
-            cleaner._end_without_ranks(process.pid)
-            ended = process.wait(timeout=5) if ended_by is not None else process.poll()
-            assert ended == (None if ended_by is None else -ended_by)
-        finally:
-            process.kill()
+    remove_memory_of_mpi(time.time() + later_s - CLOCK_S, wait_s=0)
+    assert memory.exists() == is_kept
 
 
-def test_a_launcher_with_processes_is_left_alone(
+@needs_shared
+def test_memory_that_a_process_has_stays(memory: Path) -> None:
+    with memory.open("r+b") as file:
+        remove_memory_of_mpi(time.time() - CLOCK_S, wait_s=0)
+        assert memory.exists()
+        mapped = mmap(file.fileno(), 4096)
+    remove_memory_of_mpi(time.time() - CLOCK_S, wait_s=0)
+    assert memory.exists()
+    assert memory in mapped_files("self")
+    mapped.close()
+
+
+def test_the_file_of_mpichs_launcher_is_known_by_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaner, "_HUNG_S", 0.1)
+    monkeypatch.setattr(cleaner, "_TOPOLOGIES", tmp_path / "hydra_hwloc_xmlfile_*")
+    start = time.time() - CLOCK_S
+    first = tmp_path / "hydra_hwloc_xmlfile_1"
+    first.touch()
+    assert cleaner.topology_of_mpi(start, time.time() + CLOCK_S) == [first]
+    assert cleaner.topology_of_mpi(start - 9, start) == []
+    (tmp_path / "hydra_hwloc_xmlfile_2").touch()
+    assert cleaner.topology_of_mpi(start, time.time() + CLOCK_S) == []
+
+
+def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
+    guard = (
+        "import os, signal\n"
+        "from collbench.core.launcher import Launcher\n"
+        "from collbench.launch.cleaner import start_cleaner\n"
+        "start_cleaner(Launcher(vendor='MPICH', size=1, rank=0))\n"
+        "pid = open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read().split()[0]\n"
+        "while os.getsid(int(pid)) != int(pid): pass\n"  # it is set up by then
+        "os.kill(int(pid), signal.SIGSTOP)\n"
+        "print(pid)\n"
+    )
+    command = [sys.executable, "-c", guard]
+    pid = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    deadline = time.monotonic() + 15
+    while fate(pid, None) not in ("is gone", "is dead"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "ended_by"),
+    [
+        ("prterun", "read", signal.SIGTERM),
+        ("mpirun", "sleep 60 & echo; wait", None),  # it has a process
+        ("bash", "read", None),
+    ],
+)
+def test_a_launcher_without_processes_is_ended_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str, ended_by: int | None
+) -> None:
+    monkeypatch.setattr(cleaner, "_HUNG_S", 0.2)
     monkeypatch.setattr(cleaner, "_GIVEN_UP_S", 0.5)
-    program = tmp_path / "mpirun"
+    program = tmp_path / name
     shutil.copy(shutil.which("bash") or "/bin/bash", program)
-    with subprocess.Popen([program, "-c", "sleep 60 & echo; wait"], stdout=-1) as process:
+    with subprocess.Popen([program, "-c", f"echo; {script}"], stdin=-1, stdout=-1) as process:
         try:
-            assert process.stdout is not None and process.stdout.readline()  # the sleep is there
+            assert process.stdout is not None and process.stdout.readline()
+            while "&" in script and not any(descendants(process.pid)):
+                pass
             cleaner._end_without_ranks(process.pid)
-            assert process.poll() is None
+            ended = process.wait(timeout=5) if ended_by is not None else process.poll()
+            assert (command_of(process.pid), ended) == (
+                ("", -ended_by) if ended_by is not None else (name, None)
+            )
         finally:
-            for pid in list(descendants(process.pid)):
-                subprocess.run(["kill", str(pid)], check=False)
-            process.kill()
+            for pid in [*descendants(process.pid), process.pid]:
+                subprocess.run(["kill", "-9", str(pid)], check=False)

@@ -1,21 +1,17 @@
-"""Who may connect to a sweep that starts its own ranks, and what ends with it."""
+"""Who may connect to a sweep that starts its own ranks."""
 
 import os
 import secrets
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.launch import mpirun, reaper
+from collbench.launch import mpirun
 from collbench.launch.mpirun import HELLO, MpirunWorkerGroup, _Reception
 
 KEY = secrets.token_bytes(mpirun.KEY_BYTES)
@@ -84,46 +80,3 @@ def test_a_rank_that_ends_before_mpi_has_started_is_lost(listener: socket.socket
     connect(listener, KEY + HELLO.pack(1, 42)).close()
     assert reception.changed.wait(20)
     assert reception.lost == {1}
-
-
-# a driver that waits, under it the reaper of a launcher whose processes leave every group
-DRIVER = """
-import os, subprocess, sys, time
-command = [sys.executable, "-I", "-S", sys.argv[1], str(os.getpid()), "sh", "-c", sys.argv[2]]
-subprocess.Popen(command)
-time.sleep(60)
-"""
-LAUNCHER = "setsid sleep 61 & (setsid sh -c 'sleep 62 & sleep 63' &) ; echo $$ > started; sleep 64"
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_that_a_launcher_started_outlives_the_driver(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, reaper.__file__, LAUNCHER], cwd=tmp_path
-    )
-    deadline = time.monotonic() + 20
-    below: list[int] = []
-    while len(below) < 7 and time.monotonic() < deadline:
-        time.sleep(0.02)
-        below = list(reaper.descendants(driver.pid))
-    assert len(below) >= 7, below
-    driver.send_signal(number)
-    driver.wait()
-    while any(map(is_alive, below)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not [pid for pid in below if is_alive(pid)]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -9)])
-def test_the_reaper_ends_as_the_launcher(command: str, code: int) -> None:
-    process = [sys.executable, "-I", "-S", reaper.__file__, str(os.getpid()), "sh", "-c", command]
-    assert subprocess.run(process, check=False).returncode == code

@@ -15,6 +15,7 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.launch.cleaner import PROXY
 from collbench.launch.processes import command_of
+from tests.support.faults import processes
 from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
@@ -347,11 +348,11 @@ def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
-def test_the_peers_ranks_end_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
+@pytest.mark.parametrize("stopped", ["none", "worker", "mpirun"])
+def test_the_peers_ranks_end_with_a_killed_parent(tmp_path: Path, stopped: str) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *PEER, *STUCK)) as run:
         run.wait_for_rows()
-        if is_stopped:
-            os.kill(run.ranks(2)[1], signal.SIGSTOP)
+        for pid in processes(run).get(stopped, [])[-1:]:
+            os.kill(pid, signal.SIGSTOP)
         kill(run.process.pid)
         assert run.finish(STUCK_LIMIT_S) == -signal.SIGKILL

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.launch.cleaner import CLOCK_S, memory_of_mpi, used_files
 from collbench.launch.processes import command_of, parent_of, stat_of
-from collbench.launch.reaper import CLOCK_S, memory_of_mpi, used_files
 from tests.support.runs import ROOT, Run, sweep, under_mpirun
 
 TIMEOUT_S = 5
@@ -95,8 +95,6 @@ def processes(run: Run) -> dict[str, list[int]]:
             which = command_of(pid).removeprefix("cb-")
         elif "mpi_worker" in line and number is not None:
             which = "worker"
-        elif "reaper.py" in line:
-            which = "reaper"
         elif number is not None:
             which = f"rank {number}"
         elif command_of(pid) in ("srun", "nsenter"):
@@ -104,7 +102,7 @@ def processes(run: Run) -> dict[str, list[int]]:
         elif pid == run.process.pid:
             which = "mpirun" if "mpirun" in line.split("\0collbench")[0] else "driver"
         elif "mpiexec" in line or "mpirun" in line or "proxy" in line:
-            which = "mpirun" if parent_of(pid) in found.get("reaper", ()) else "proxy"
+            which = "mpirun" if parent_of(pid) == run.process.pid else "proxy"
         else:
             which = "rank"
         found.setdefault(which, []).append(pid)

@@ -24,8 +24,8 @@ import pytest
 from collbench.core.errors import CollbenchError
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun, library_vendor
 from collbench.core.record import Record, read
+from collbench.launch.cleaner import mapped_files
 from collbench.launch.processes import command_of, parent_of, stat_of
-from collbench.launch.reaper import mapped_files
 from collbench.machine.discovery._system import mpi_library
 
 ROOT = Path(__file__).resolve().parents[2]
