@@ -1,40 +1,63 @@
-"""One arm of an experiment as a process: it opens its ranks, and measures once for each line that
-it reads.
-
-    python -m collbench.bench.arm JOB
-
-JOB is a JSON object: backend, ranks, op, sizes, knobs, cpulist. For each line of stdin it writes a
-line of JSON: {"seconds": [...], "foreign": ...}, the slowest rank's seconds of a launch at each
-size and the cores' worth of time that other processes had so far, or {"reason": "..."} and ends.
-Every element of the results is compared; what is wrong is a reason.
+"""One arm of an experiment: a process that opens ranks of its own, and measures once for each call.
+Every element of the results is compared; what is wrong is an error.
 """
 
-import json
 import os
-import sys
-from typing import TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.bench.experiment import Experiment
+from collbench.core.errors import UnavailableError
+from collbench.core.group import Rank, RankContext
 
-
-def main(job: str) -> int:
-    """Measure until stdin ends; returns the exit code."""
-    asked = json.loads(job)
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries write to stdout, too
-    try:
-        if asked["cpulist"]:
-            _bind(asked["cpulist"])
-        _measure(asked, answers)
-    except CollbenchError as error:
-        _say(answers, {"reason": error.message})
-        return error.exit_code
-    return 0
+if TYPE_CHECKING:
+    from collbench.bench.runner import Measurement
 
 
-def _say(answers: TextIO, answer: dict[str, object]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+class ArmRank(Rank):
+    """What serves the process of experiments (see lab.py)."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._measurement: Measurement | None = None
+
+    def open(self, experiment: Experiment, cpulist: str) -> None:
+        """Open the ranks, on these cores if there are any."""
+        from collbench.bench.points import plan_points
+        from collbench.bench.runner import Measurement
+        from collbench.bench.sweep import Sweep, cases
+        from collbench.core.options import Settings
+        from collbench.core.peers import is_peer, knobs_of
+        from collbench.launch.local import LocalGroup
+
+        if cpulist:
+            _bind(cpulist)
+        group, backend = LocalGroup(), experiment.backend
+        knobs = {"algo": "auto", **experiment.knobs}
+        sweep = Sweep(
+            sizes=experiment.sizes,
+            op=(experiment.op,),  # type: ignore[arg-type]  # one of a check's or of tune's
+            backend=(backend,),
+            ranks=(experiment.ranks,),
+            knobs={name: (value,) for name, value in knobs.items()},
+        )
+        peers = {backend: knobs_of(backend)} if is_peer(backend) else {}
+        points = plan_points(cases(sweep, peers, has_hosts=False), group)
+        self._measurement = Measurement(points, group, Settings(repeats=1))
+        self._measurement.open()
+        if waived := next((point.waived for point in points if point.waived), ""):
+            raise UnavailableError(waived)
+
+    def once(self) -> tuple[Sequence[float], float]:
+        """The slowest rank's seconds of a launch at each size, and the cores' worth of time that
+        other processes had so far.
+        """
+        assert self._measurement is not None
+        return self._measurement.once(), self._measurement.foreign_share
+
+    def close(self) -> None:
+        """End the ranks."""
+        if self._measurement is not None:
+            self._measurement.close()
 
 
 def _bind(cpulist: str) -> None:
@@ -44,38 +67,3 @@ def _bind(cpulist: str) -> None:
         os.sched_setaffinity(0, members(cpulist))
     except OSError as error:
         raise UnavailableError(f"cores {cpulist} cannot be used: {error.strerror}") from None
-
-
-def _measure(asked: dict[str, object], answers: TextIO) -> None:
-    from collbench.bench.points import plan_points
-    from collbench.bench.runner import Measurement
-    from collbench.bench.sweep import Sweep, cases
-    from collbench.core.options import Settings
-    from collbench.core.peers import is_peer, knobs_of
-    from collbench.launch.local import LocalGroup
-
-    group = LocalGroup()
-    sweep = Sweep(
-        sizes=tuple(asked["sizes"]),  # type: ignore[arg-type]  # JSON of Experiment
-        op=(asked["op"],),  # type: ignore[arg-type]
-        backend=(str(asked["backend"]),),
-        ranks=(asked["ranks"],),  # type: ignore[arg-type]
-        knobs={name: (value,) for name, value in {"algo": "auto", **asked["knobs"]}.items()},  # type: ignore[dict-item]
-    )
-    peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
-    points = plan_points(cases(sweep, peers, has_hosts=False), group)
-    measurement = Measurement(points, group, Settings(repeats=1))
-    try:
-        measurement.open()
-        if waived := next((point.waived for point in points if point.waived), ""):
-            raise UnavailableError(waived)
-        _say(answers, {"ready": True})
-        for _ in sys.stdin:
-            seconds = measurement.once()
-            _say(answers, {"seconds": seconds, "foreign": measurement.foreign_share})
-    finally:
-        measurement.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -2,21 +2,21 @@
 their ratio is narrow or the time is over.
 """
 
-import json
 import os
-import select
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from types import TracebackType
+from contextlib import ExitStack, closing
+from typing import cast
 
+from collbench.bench.arm import ArmRank
 from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
-from collbench.core.errors import UnavailableError
+from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.group import RankContext
 from collbench.core.host import shortage
 from collbench.core.launcher import launcher, without_launcher
-from collbench.launch.processes import fate
+from collbench.launch.child import Child
+from collbench.launch.server import rank_name
 from collbench.machine.settings.files import settings
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
@@ -51,14 +51,14 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
     least, most = -(-_LEAST_ROUNDS // starts), _MOST_ROUNDS // starts
     with ExitStack() as stack:
         found, changed = (
-            stack.enter_context(_Process(experiment, arm))
+            stack.enter_context(closing(_ArmProcess(experiment, arm)))
             for arm in (experiment.found, experiment.changed)
         )
         changed.wait_until_ready()
         try:
             found.wait_until_ready()
         except UnavailableError as error:
-            changed.end()  # it may have what the other one needs
+            changed.close()  # it may have what the other one needs
             _prove_that_it_fails(experiment)
             raise UnavailableError(
                 f"what starts alone did not start beside another: {error.message}"
@@ -99,7 +99,7 @@ class FailsUnchanged(Exception):  # noqa: N818 - what an experiment shows, no er
 
 def _prove_that_it_fails(experiment: Experiment) -> None:
     """Start what was found with nothing beside it. Raises FailsUnchanged if that fails."""
-    with _Process(experiment, experiment.found) as found:
+    with closing(_ArmProcess(experiment, experiment.found)) as found:
         try:
             found.wait_until_ready()
         except UnavailableError as error:
@@ -108,98 +108,46 @@ def _prove_that_it_fails(experiment: Experiment) -> None:
             ) from None
 
 
-class _Process:
+class _ArmProcess:
     """One arm's process. foreign: cores' worth of time that other processes had meanwhile."""
 
     def __init__(self, experiment: Experiment, arm: Arm) -> None:
-        job = {
-            "backend": experiment.backend,
-            "ranks": experiment.ranks,
-            "op": experiment.op,
-            "sizes": experiment.sizes,
-            "knobs": dict(experiment.knobs),
-            "cpulist": arm.cpulist,
-        }
         self.foreign = 0.0
         environment = dict(os.environ)
         if launcher() is not None:  # no rank of its, but with the same settings of libraries
             allowed = {name: one for name, one in environment.items() if name.startswith(_AS_ROOT)}
             environment = without_launcher(environment) | settings(environment) | allowed
-        for name, value in arm.environment.items():
-            if value is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = value
+        wanted = {**environment, **arm.environment}
+        environment = {name: value for name, value in wanted.items() if value is not None}
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "collbench.bench.arm", json.dumps(job)],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
+            self._child = Child(
+                "the process of an experiment",
+                rank_name(ArmRank),
+                RankContext(rank=0, n=1),
+                environment,
+                talk=subprocess.DEVNULL,
             )
         except OSError as error:
             raise UnavailableError(f"an experiment cannot start: {shortage(error)}") from None
+        self._child.ask("open", experiment, arm.cpulist)
 
-    def __enter__(self) -> "_Process":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """End the process: it leaves when its input ends, or is killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.close()
-            self._process.wait(_END_S)
-        except (subprocess.TimeoutExpired, BrokenPipeError):
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        self._child.end(_END_S)
 
     def wait_until_ready(self) -> None:
         """Until its ranks are open."""
         self._answer(_START_S)
 
-    def once(self) -> list[float]:
+    def once(self) -> Sequence[float]:
         """Seconds at each size."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-        answer = self._answer(_ROUND_S)
-        self.foreign = answer["foreign"]  # type: ignore[assignment]  # as arm.py writes it
-        seconds: list[float] = answer["seconds"]  # type: ignore[assignment]
+        self._child.ask("once")
+        seconds, self.foreign = cast("tuple[Sequence[float], float]", self._answer(_ROUND_S))
         return seconds
 
-    def _answer(self, patience_s: float) -> dict[str, object]:
-        """The next line that the process writes. It writes whole lines at once."""
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], patience_s)
-        if not readable:
-            raise UnavailableError(f"an experiment did not answer in {patience_s:.0f} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._ended()
-        answer: dict[str, object] = json.loads(line)
-        if "reason" in answer:
-            raise UnavailableError(str(answer["reason"]))
-        return answer
-
-    def _ended(self) -> UnavailableError:
-        """Why a process that ended did."""
+    def _answer(self, patience_s: float) -> object:
+        """What it says next. Raises UnavailableError with the reason if it cannot go on."""
         try:
-            code = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            return UnavailableError("the process of an experiment does not answer any more")
-        return UnavailableError(f"the process of an experiment {fate(0, code)}")
+            return self._child.answer(patience_s)
+        except CollbenchError as error:
+            raise UnavailableError(error.message) from None

@@ -74,9 +74,7 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
                     # Ctrl-C is for the driver alone; and the kernel lets a group that was stopped
                     # go on when the driver ends
                     process_group=0,
-                    preexec_fn=partial(  # noqa: PLW1509  it takes no lock
-                        die_with_parent, os.getpid(), signal.SIGTERM
-                    ),
+                    preexec_fn=partial(_end_with, os.getpid()),  # noqa: PLW1509  it takes no lock
                 )
             except OSError as error:
                 raise _not_started(n, shortage(error)) from None
@@ -183,6 +181,12 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
                 with suppress(subprocess.TimeoutExpired):
                     self._mpirun.wait(timeout=_END_S)
         self._stderr.close()
+
+
+def _end_with(driver: int) -> None:
+    """Let the process that becomes mpirun end in order when the driver ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which a driver that is a child ignores
+    die_with_parent(driver, signal.SIGTERM)
 
 
 def _reason(lines: Sequence[str]) -> str:
