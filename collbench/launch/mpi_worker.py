@@ -15,13 +15,16 @@ from collbench.launch.server import rank_class, serve
 from collbench.launch.watchdog import watchdog_of
 
 
-def main(address: str, rank: str) -> None:
-    """Serve one rank of that class (see rank_name) for the driver at that abstract address."""
+def main(address: str, rank: str, lost_s: str) -> None:
+    """Serve one rank of that class (see rank_name) for the driver at that abstract address. lost_s:
+    how long one that is seen stopped or gone may keep the others.
+    """
     die_with_parent(os.getppid())
     for number in INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)  # the driver decides
     started = launcher() or Launcher(vendor="MPICH", size=1, rank=0)
     watchdog = watchdog_of(started)
+    watchdog.start(float(lost_s))
     endpoint = _connect(address, started.rank)
     try:
         mpi = load_mpi(started)
@@ -58,4 +61,4 @@ def _connect(address: str, rank: int) -> Connection:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

@@ -28,14 +28,13 @@ from collbench.core.group import RankT
 from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch.driver import Driver, ServedGroup, rank_lost
-from collbench.launch.guardian import ranks_below
-from collbench.launch.processes import RUNS, die_with_parent, fate, fate_of_all
+from collbench.launch.processes import die_with_parent, fate
 from collbench.launch.server import rank_name
 
 KEY_VARIABLE = "COLLBENCH_KEY"
 KEY_BYTES = 16
 HELLO = struct.Struct("<ii")  # rank, process id; the key goes before
-_CONNECT_S = 30.0  # until all ranks have started MPI, while all seem to run
+_CONNECT_S = 30.0  # until all ranks have started MPI
 _HELLO_S = 5.0  # for one that has connected to say who it is
 _LOOK_S = 0.1
 _END_S = 4.0  # for mpirun to end with its ranks
@@ -57,8 +56,9 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
         environment = {**OPEN_MPI_VARIABLES, **LOCAL_VARIABLES, **os.environ}
         environment[KEY_VARIABLE] = key.hex()
         environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
-        worker = [sys.executable, "-m", "collbench.launch.mpi_worker", address, rank_name(rank)]
-        command = [find_local_mpirun(), "-n", str(n), *worker]
+        worker = [sys.executable, "-m", "collbench.launch.mpi_worker"]
+        words = [address, rank_name(rank), str(lost_s)]
+        command = [find_local_mpirun(), "-n", str(n), *worker, *words]
         # a file, because a pipe that nobody reads would fill up
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         with socket.socket(socket.AF_UNIX) as listener:
@@ -80,7 +80,7 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
                 raise _not_started(n, shortage(error)) from None
             reception = _Reception(listener, key)
             try:
-                self._await(reception, n, lost_s)
+                self._await(reception, n)
             except BaseException:
                 self._end()
                 raise
@@ -93,32 +93,22 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
             lambda: None,
         )
 
-    def _await(self, reception: "_Reception", n: int, lost_s: float) -> None:
+    def _await(self, reception: "_Reception", n: int) -> None:
         """Wait until all ranks have started MPI. Raises UnavailableError if they cannot, and
-        RankLostError if one stops or is killed meanwhile.
+        RankLostError if one stops or is killed meanwhile, as guardians see it.
         """
         start = time.monotonic()
         while reception.ready < n:
             reception.changed.wait(_LOOK_S)
             reception.changed.clear()
-            waited_s = time.monotonic() - start
-            if reception.problem:
-                raise _not_started(n, reception.problem)
             if reception.lost or self._mpirun.poll() is not None:
                 time.sleep(_LOOK_S)  # a problem that was said may still be on its way
-                raise (
-                    _not_started(n, reception.problem)
-                    if reception.problem
-                    else self._lost(reception, n)
-                )
-            if waited_s < lost_s and waited_s < _CONNECT_S:
-                continue
-            ranks = ranks_below(self._mpirun.pid)
-            fates = {rank: fate_of_all(ranks.get(rank, [])) for rank in range(n) if ranks}
-            if lost := [f"rank {rank} {what}" for rank, what in fates.items() if what != RUNS]:
-                raise rank_lost(lost)
-            if waited_s > _CONNECT_S:
-                raise _not_started(n, f"{reception.ready} of {n} came up in {waited_s:.0f} s")
+                if not reception.problem:
+                    raise self._lost(reception, n)
+            if reception.problem:
+                raise _not_started(n, reception.problem)
+            if time.monotonic() > start + _CONNECT_S:
+                raise _not_started(n, f"{reception.ready} of {n} came up in {_CONNECT_S:.0f} s")
 
     def _lost(self, reception: "_Reception", n: int) -> CollbenchError:
         """Why a rank, or mpirun, has ended before all ranks were there."""
