@@ -8,11 +8,11 @@ import struct
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import cast
+from typing import Protocol, cast
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError
 from collbench.core.group import Args, RankT, Result, WorkerGroup
@@ -42,6 +42,16 @@ class ServedGroup(WorkerGroup[RankT]):
         """As call(), by the method's name."""
 
 
+class Source(Protocol):
+    """Where replies come from. receive: what has come from ranks, within so many seconds; None from
+    one that is lost.
+    """
+
+    def fate(self, rank: int, /) -> str: ...
+    def abort(self) -> None: ...
+    def receive(self, ranks: Sequence[int], _: float) -> Iterable[tuple[int, Reply | None]]: ...
+
+
 class Driver:
     """Connections to n ranks. `pids[rank]` and `exit_code(rank)` show what became of a process that
     does not answer.
@@ -54,12 +64,9 @@ class Driver:
         exit_code: Callable[[int], int | None],
         abort: Callable[[], None],
     ) -> None:
-        self.connections, self.pids, self.exit_code, self.abort = (
-            list(connections),
-            pids,
-            exit_code,
-            abort,
-        )
+        self.connections, self.pids = list(connections), pids
+        self.exit_code, self.abort = exit_code, abort
+        self.fate = lambda rank: fate(pids[rank], None)
         for connection in self.connections:
             _limit_messages(connection)
 
@@ -73,44 +80,56 @@ class Driver:
             except OSError:
                 raise self._lost([rank], []) from None
         replies: dict[int, Reply] = {}
-        lost: list[int] = []
-        deadline = time.monotonic() + timeout_s
-        is_aborted, extensions = False, EXTENSIONS
-        while silent := [
-            rank
-            for rank in range(len(self.connections))
-            if rank not in replies and rank not in lost
-        ]:
-            left = deadline - time.monotonic()
-            awaited = [self.connections[rank] for rank in silent]
-            ready = wait(awaited, timeout=left) if left > 0 else []
-            if not ready and left <= 0:
-                if is_aborted:
-                    break
-                if extensions and all(fate(self.pids[rank], None) == RUNS for rank in silent):
-                    extensions, deadline = extensions - 1, time.monotonic() + timeout_s
-                    continue
-                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
-                self.abort()
-            for rank in silent:
-                if self.connections[rank] in ready:
-                    try:
-                        replies[rank] = self.connections[rank].recv()
-                    except (EOFError, OSError):
-                        lost.append(rank)
-            if not is_aborted and (lost or any(reply.error for reply in replies.values())):
-                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
-                self.abort()
-        # the first that was lost is the cause
-        if lost or silent:
-            raise self._lost(lost + silent, errors_of(replies))
+        if missing := collect(replies, range(len(self.connections)), self, timeout_s):
+            raise self._lost(missing, errors_of(replies))
         return results_of(replies)
+
+    def receive(self, ranks: Sequence[int], left_s: float) -> Iterator[tuple[int, Reply | None]]:
+        """What has come from these ranks; it waits so long for a first."""
+        ready = wait([self.connections[rank] for rank in ranks], timeout=left_s)
+        for rank in ranks:
+            if self.connections[rank] in ready:
+                try:
+                    yield rank, self.connections[rank].recv()
+                except (EOFError, OSError):
+                    yield rank, None
 
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
         """What became of the ranks that did not answer, and who waited for them."""
         time.sleep(0.05)  # a killed process is reaped a moment after its connection closes
         fates = [f"rank {rank} {fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
         return rank_lost(fates, errors)
+
+
+def collect(
+    replies: dict[int, Reply], ranks: Iterable[int], source: Source, timeout_s: float
+) -> list[int]:
+    """Add replies until these ranks have answered; returns those that did not, the first that was
+    lost first: it is the cause.
+
+    The deadline is put off while every silent rank runs. After it, an error or a loss, ranks are
+    asked to give up, and have a moment to say why.
+    """
+    lost: list[int] = []
+    deadline, is_aborted, extensions = time.monotonic() + timeout_s, False, EXTENSIONS
+    while silent := [rank for rank in ranks if rank not in replies and rank not in lost]:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            if is_aborted:
+                break
+            if extensions and all(source.fate(rank) == RUNS for rank in silent):
+                extensions, deadline = extensions - 1, time.monotonic() + timeout_s
+                continue
+        for rank, reply in source.receive(silent, left_s) if left_s > 0 else ():
+            if reply is None:
+                lost.append(rank)
+            else:
+                replies[rank] = reply
+        is_over = left_s <= 0 or lost or any(reply.error for reply in replies.values())
+        if is_over and not is_aborted:
+            is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
+            source.abort()
+    return lost + silent
 
 
 def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> RankLostError:

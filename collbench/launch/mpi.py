@@ -7,7 +7,7 @@ is stopped or lost is noticed within a deadline, and then MPI_Abort ends what is
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collbench.core.errors import UnavailableError
@@ -16,10 +16,10 @@ from collbench.core.launcher import Launcher, described_library, leave_mpi, load
 from collbench.core.mpi_types import MpiModule
 from collbench.core.units import format_size
 from collbench.launch.driver import (
-    ABORT_GRACE_S,
     EXTENSIONS,
     MESSAGE_S,
     ServedGroup,
+    collect,
     errors_of,
     rank_lost,
     results_of,
@@ -245,6 +245,7 @@ class _MpiWorkerGroup(ServedGroup[RankT]):
 
     def __init__(self, group: MpiGroup, rank: type[RankT], arena_bytes: int) -> None:
         self._group, self._rank = group, rank_name(rank)
+        self.fate, self.abort = group.watchdog.fate, group.abort_waits
         with group.watchdog.guarded():
             self._exchange(
                 OpenRank(self._rank, arena_bytes), "its own part of opening a backend", TOGETHER_S
@@ -265,39 +266,21 @@ class _MpiWorkerGroup(ServedGroup[RankT]):
         # as long as for others that run
         with group.watchdog.limit(what, (1 + EXTENSIONS) * timeout_s):
             replies: dict[int, Reply] = {0: group.perform(message)}
-        is_aborted, extensions = False, EXTENSIONS
-        while len(replies) < group.ranks:
-            for rank in range(1, group.ranks):
-                if rank not in replies and comm.iprobe(source=rank, tag=_ANSWER_TAG):
-                    with group.watchdog.limit(
-                        f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S
-                    ):
-                        replies[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
-            is_late = not is_aborted and time.monotonic() > deadline
-            if (
-                is_late
-                and extensions
-                and all(
-                    group.watchdog.fate(rank) == RUNS
-                    for rank in range(group.ranks)
-                    if rank not in replies
-                )
-            ):
-                extensions, deadline = extensions - 1, time.monotonic() + timeout_s
-            if not is_aborted and (
-                time.monotonic() > deadline or any(reply.error for reply in replies.values())
-            ):
-                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
-                group.abort_waits()
-            if is_aborted and time.monotonic() > deadline:
-                break
-            os.sched_yield()
-        silent = [rank for rank in range(group.ranks) if rank not in replies]
-        if silent:
+        if silent := collect(replies, range(1, group.ranks), self, timeout_s):
             group.await_fate(silent)
-            fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
+            fates = [f"rank {rank} {self.fate(rank)}" for rank in silent]
             raise rank_lost(fates, errors_of(replies))
         return results_of(replies)
+
+    def receive(self, ranks: Sequence[int], _: float) -> Iterator[tuple[int, Reply]]:
+        """What has come from these ranks."""
+        os.sched_yield()
+        for rank in ranks:
+            if self._group.comm.iprobe(source=rank, tag=_ANSWER_TAG):
+                what = f"the rest of the answer of rank {rank}"
+                with self._group.watchdog.limit(what, MESSAGE_S + DRIVER_STOPPED_S):
+                    reply: Reply = self._group.comm.recv(source=rank, tag=_ANSWER_TAG)
+                yield rank, reply
 
     def close(self) -> None:
         """The part lives as long as the group: windows are freed together at the end."""

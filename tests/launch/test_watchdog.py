@@ -99,7 +99,8 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
     group = SimpleNamespace(
         ranks=1,
         comm=None,
-        watchdog=SimpleNamespace(limit=limit, guarded=nullcontext),
+        watchdog=SimpleNamespace(limit=limit, guarded=nullcontext, fate=None),
+        abort_waits=None,
         perform=perform,
     )
     workers = _MpiWorkerGroup(cast(Any, group), Watched, 0)
