@@ -335,8 +335,12 @@ class _Guardian:
         itself known while the job ends: ranks that still start end before their guardians do.
         """
         is_mpich = self.started.vendor == "MPICH"
-        frozen = _stop(self._others()) if is_mpich else set[int]()
-        say(text)
+        frozen = set[int]()
+        for pid in self._others() if is_mpich else ():
+            send(pid, signal.SIGSTOP)
+            frozen.add(pid)
+        if text:
+            say(text)
         if is_mpich and os.environ.get("PMI_FD", "").isdecimal():
             with suppress(OSError):
                 os.write(int(os.environ["PMI_FD"]), f"cmd=abort exitcode={exit_code}\n".encode())
@@ -382,30 +386,14 @@ class _Guardian:
         return (pid for pid in pids if pid != self.rank_pid and command_of(parent_of(pid)) == _NAME)
 
 
-def _stop(pids: Iterable[int]) -> set[int]:
-    """Stop processes; returns which."""
-    stopped = set[int]()
-    for pid in pids:
-        send(pid, signal.SIGSTOP)
-        stopped.add(pid)
-    return stopped
-
-
 def say(text: str) -> None:
     """Print to stderr if its reader takes it, and wait until a launcher has passed it on."""
-    if not text:
-        return
     writable = select.poll()
     writable.register(2, select.POLLOUT)
-    if writable.poll(READ_S * 1000):
+    if text and writable.poll(READ_S * 1000):
         with suppress(OSError):  # who listened has gone
             os.write(2, printable(text).encode())
     time.sleep(FORWARD_S)
-    await_reader()
-
-
-def await_reader() -> None:
-    """Wait until what was printed has been read from our pipes, but not for ever."""
     deadline = time.monotonic() + READ_S
     while (is_unread(1) or is_unread(2)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -422,8 +410,15 @@ def is_unread(file: int) -> bool:
 
 
 def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
-    """The processes of each rank that the launcher of a process has on this host."""
-    return ranks_below(launcher_above(pid, vendor), vendor)
+    """The processes of each rank that the launcher of a process has on this host, guardians and
+    their like left out.
+    """
+    ranks: dict[int, list[int]] = {}
+    for process in descendants(launcher_above(pid, vendor)):
+        started = _launcher_of(process, vendor)
+        if started is not None and command_of(process) not in (_NAME, CLEANER):
+            ranks.setdefault(started.rank, []).append(process)
+    return ranks
 
 
 def launcher_above(pid: int, vendor: str) -> int:
@@ -434,23 +429,11 @@ def launcher_above(pid: int, vendor: str) -> int:
     return parent_of(top)
 
 
-def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
-    """The processes of each rank of a launcher of that vendor (or any) among a process's
-    descendants, guardians and their like left out.
-    """
-    ranks: dict[int, list[int]] = {}
-    for process in descendants(pid):
-        started = _launcher_of(process, vendor)
-        if started is not None and command_of(process) not in (_NAME, CLEANER):
-            ranks.setdefault(started.rank, []).append(process)
-    return ranks
-
-
 def _launcher_of(pid: int, vendor: str) -> Launcher | None:
-    """The launcher of that vendor (or any) above a process, by its environment."""
+    """The launcher of that vendor above a process, by its environment."""
     try:
         pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None
     started = launcher(dict(pair.split("=", 1) for pair in pairs if "=" in pair))
-    return started if started is not None and vendor in ("", started.vendor) else None
+    return started if started is not None and started.vendor == vendor else None

@@ -18,7 +18,6 @@ from collbench.core.errors import HangError
 from collbench.core.host import host_name
 from collbench.core.launcher import Launcher, memory_id
 from collbench.core.mpi_types import Comm
-from collbench.core.text import printable
 from collbench.launch import guardian
 from collbench.launch.cleaner import mapped_files
 from collbench.launch.guardian import GuardedWait, GuardedWorld, Page
@@ -47,12 +46,9 @@ def end_all(comm: Comm, exit_code: int, last_message: str = "") -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _END_S)
     with suppress(OSError):  # who listened has gone
-        if last_message:
-            print(printable(last_message), file=sys.stderr, flush=True)
         sys.stdout.flush()
         sys.stderr.flush()
-    time.sleep(guardian.FORWARD_S)
-    guardian.await_reader()
+    guardian.say(f"{last_message}\n" if last_message else "")
     comm.Abort(exit_code)
     os._exit(exit_code)  # Open MPI's returns where another thread has begun it
 
