@@ -5,12 +5,8 @@ becomes of one is told and leaves nothing behind.
 import ast
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +16,8 @@ from collbench.core.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.launch.server import rank_name
 from tests.support.child_rank import ChildRank
-from tests.support.runs import environment, needs_mpi, under_mpirun
+from tests.support.runs import ROOT, are_gone, needs_mpi, said_by, under_mpirun
 
-ROOT = Path(__file__).resolve().parents[2]
 # What the children find on their path, and so their parent's variables have reached them.
 Workers = ChildWorkerGroup[ChildRank]
 VARIABLES = ("NCCL_ALGO", "Ring"), ("PYTHONPATH", str(ROOT))
@@ -35,19 +30,6 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
     made = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
     yield made
     made.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def output_of(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    of: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
-    return subprocess.run(command, env=env, check=False, **of)
 
 
 def pids(workers: Workers) -> list[int]:
@@ -86,9 +68,9 @@ def test_a_child_that_hangs_is_given_up_and_killed() -> None:
         HangError, match=r"the process of rank 1 does not answer after 0 s in sleep"
     ):
         workers.call(ChildRank.sleep, 60.0, 1, timeout_s=0.3)
-    assert not is_alive(before[1])
+    assert are_gone(before[1])
     workers.close()
-    assert not is_alive(before[0])
+    assert are_gone(before[0])
 
 
 def test_a_stopped_child_is_told_from_a_slow_one(workers: Workers) -> None:
@@ -118,14 +100,11 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
         "print(*(pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = output_of([sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)})
+    done = said_by([sys.executable, "-c", code])
     assert (done.returncode, done.stderr.count("talk")) == (-9, 2)
     children = [int(pid) for pid in done.stdout.split()]
     assert len(children) == 2
-    deadline = time.monotonic() + 10
-    while any(map(is_alive, children)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(is_alive, children))
+    assert are_gone(*children)
 
 
 UNDER_MPIRUN = """
@@ -149,11 +128,9 @@ group.close(0)
 
 @pytest.mark.exhaustive
 @needs_mpi
-def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:])))
-    command = under_mpirun(2, [sys.executable, str(script)])
-    done = output_of(command, environment({"PYTHONPATH": str(ROOT)}))
+def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it() -> None:
+    code = UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:]))
+    done = said_by(under_mpirun(2, [sys.executable, "-c", code]))
     assert done.returncode == 0, done.stderr
     told = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [(rank, n, is_process, values) for rank, n, is_process, _, values in told] == [
@@ -161,4 +138,4 @@ def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: 
     ]
     pids = [pid for *_, pid, _ in told]
     assert len(set(pids)) == 4
-    assert not any(map(is_alive, pids))
+    assert are_gone(*pids)

@@ -16,7 +16,7 @@ import pytest
 
 from collbench.launch.processes import parent_of
 from tests.support.commands import result_of
-from tests.support.runs import Run, kill, library, needs_mpi, under_mpirun
+from tests.support.runs import Run, kill, library, needs_mpi, read_of, under_mpirun
 
 DOCTOR = (sys.executable, "-m", "collbench", "doctor")
 CORES = sorted(os.sched_getaffinity(0))
@@ -276,4 +276,4 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
 
 
 def _is_arm(pid: int) -> bool:
-    return b"collbench.bench.arm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return "collbench.bench.arm" in read_of(pid, "cmdline")

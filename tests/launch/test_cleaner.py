@@ -14,7 +14,8 @@ import pytest
 
 from collbench.launch import cleaner
 from collbench.launch.cleaner import CLOCK_S, mapped_files, remove_memory_of_mpi
-from collbench.launch.processes import command_of, descendants, fate
+from collbench.launch.processes import command_of, descendants
+from tests.support.runs import are_gone, said_by
 
 SHARED = Path("/dev/shm")
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="there is no /dev/shm")
@@ -78,12 +79,8 @@ def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
         "os.kill(int(pid), signal.SIGSTOP)\n"
         "print(pid)\n"
     )
-    command = [sys.executable, "-c", guard]
-    pid = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    deadline = time.monotonic() + 15
-    while fate(pid, None) not in ("is gone", "is dead"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    pid = int(said_by([sys.executable, "-c", guard]).stdout)
+    assert are_gone(pid)
 
 
 @pytest.mark.parametrize(

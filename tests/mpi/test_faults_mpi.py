@@ -15,7 +15,6 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.launch.cleaner import PROXY
 from collbench.launch.processes import command_of
-from tests.support.faults import processes
 from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
@@ -23,7 +22,6 @@ from tests.support.runs import (
     STUCK_TIMEOUT_S,
     Run,
     corrupt,
-    kill,
     library,
     needs_mpi,
     sweep,
@@ -40,40 +38,8 @@ NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
 
 
-def name(value: object) -> str:
-    """Of a rank, or of what a sweep has on its command line."""
-    return str(value) if not isinstance(value, tuple) else str(value[-1]) if value else "cpu"
-
-
 def long_sweep(folder: Path, *more: str) -> list[str]:
     return sweep("--ranks", "2", "--csv", str(folder / "rows.csv"), *LONG, *more)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "more"), [(0, ()), (1, NET)], ids=name)
-def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
-    """Its guardian says so, and how the launcher ends."""
-    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
-        kept = run.wait_for_rows()
-        kill(run.ranks(2)[rank])
-        assert run.finish() == 4
-        assert f"Error: rank {rank} was killed by SIGKILL" in run.errors()
-        assert run.csv.read_text().startswith(kept)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "more"), [(0, ()), (1, PEER)], ids=name)
-def test_a_stopped_rank_ends_all_within_a_deadline(
-    tmp_path: Path, rank: int, more: tuple[str, ...]
-) -> None:
-    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *STUCK, *more))) as run:
-        kept = run.wait_for_rows()
-        os.kill(run.ranks(2)[rank], signal.SIGSTOP)
-        assert run.finish(STUCK_LIMIT_S) == 4
-        assert any(
-            f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()
-        ), run.stderr
-        assert run.csv.read_text().startswith(kept)
 
 
 @pytest.mark.exhaustive
@@ -108,30 +74,6 @@ def test_ranks_below_a_stopped_proxy_end_with_their_launcher(tmp_path: Path) -> 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("more", [(), NET], ids=name)
-def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
-    command = sweep(
-        *SHORT[:-2], *more, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK
-    )
-    with Run(tmp_path, under_mpirun(2, corrupt("load", command))) as run:
-        assert run.finish(STUCK_LIMIT_S) == 4
-        assert run.errors() == ["Error: rank 1 is stopped (SIGSTOP)"]
-        assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("more", [(), PEER, NET], ids=name)
-def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -> None:
-    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
-        kept = run.wait_for_rows()
-        os.killpg(run.process.pid, signal.SIGINT)
-        is_open_mpi = library() == "Open MPI"  # whose mpirun kills ranks before they speak
-        assert run.finish() == (1 if is_open_mpi else 130)
-        assert run.stderr.count("Interrupted.") == 1 or is_open_mpi
-        assert run.csv.read_text().startswith(kept)
-
-
-@pytest.mark.exhaustive
 def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
     """Rank 0 sits in MPI_Init, where no handler of Python's runs; rank 1 comes to it late."""
     with Run(tmp_path, under_mpirun(2, corrupt("start", long_sweep(tmp_path)))) as run:
@@ -144,14 +86,6 @@ def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
         time.sleep(0.5)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish(STUCK_LIMIT_S) != 0
-
-
-@pytest.mark.exhaustive
-def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
-    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path))) as run:
-        run.wait_for_rows()
-        kill(run.process.pid)
-        assert run.finish() == -signal.SIGKILL
 
 
 @pytest.mark.exhaustive
@@ -177,17 +111,6 @@ def test_too_little_shared_memory(tmp_path: Path) -> None:
             (1 << 10, "ok"),
         ]
         assert "of shared memory, " in run.rows()[0].reason
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("csv", "why"),
-    [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
-)
-def test_an_unwritable_csv_ends_all_ranks(tmp_path: Path, csv: str, why: str) -> None:
-    with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--csv", csv))) as run:
-        assert run.finish() == 3
-        assert run.errors() == [f"Error: cannot write {csv}: {why}"]
 
 
 @pytest.mark.exhaustive
@@ -262,23 +185,6 @@ def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("defect", "backend", "placement"),
-    [("element", "cpu", "out"), ("element", "net", "out"), ("skip", "mpi", "in")],
-)
-def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placement: str) -> None:
-    asked = NET if backend == "net" else ("--backend", backend)
-    command = sweep(*SHORT, *asked, "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
-    with Run(tmp_path, under_mpirun(2, corrupt(defect, command))) as run:
-        assert run.finish() == 1
-        (row,) = run.rows()
-        assert (row.status, row.time_us) == ("wrong", None)
-        rank = {"element": "rank 1 element 5: got ", "skip": "rank 0 element 0: got "}[defect]
-        assert row.reason.startswith(rank)
-        assert ", expected " in row.reason
-
-
 # head shows nothing here; the others that are left out differ in the launch that does less
 PLANTED = ("head", "tail", "tenth", "half")
 
@@ -307,52 +213,3 @@ def test_timed_launches_that_leave_out_work_are_wrong(
         assert {row.op for row in rows} == set(OPS)
         assert {row.backend for row in rows} == {"cpu"} | ({"mpi"} if "cpu,mpi" in more else set())
         assert [row for row in rows if row.status != "wrong"] == []
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "more"), [(0, PEER), (1, NET)], ids=name)
-def test_a_killed_rank_of_mpiruns_is_named(
-    tmp_path: Path, rank: int, more: tuple[str, ...]
-) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *more, "--timeout", "600")) as run:
-        kept = run.wait_for_rows()
-        kill(run.ranks(2)[rank])
-        assert run.finish() == 4
-        assert f"rank {rank} was killed by SIGKILL" in run.errors()[0]
-        assert run.csv.read_text().startswith(kept)
-        assert run.rows()[-1].status == "error"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "more"), [(0, PEER), (1, NET)], ids=name)
-def test_a_stopped_rank_of_mpiruns_is_named(
-    tmp_path: Path, rank: int, more: tuple[str, ...]
-) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *more, *STUCK)) as run:
-        kept = run.wait_for_rows()
-        os.kill(run.ranks(2)[rank], signal.SIGSTOP)
-        assert run.finish(STUCK_LIMIT_S) == 4
-        assert f"rank {rank} is stopped (SIGSTOP)" in run.errors()[0]
-        assert run.csv.read_text().startswith(kept)
-        assert run.rows()[-1].status == "error"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("more", [PEER, NET], ids=name)
-def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *more)) as run:
-        kept = run.wait_for_rows()
-        os.killpg(run.process.pid, signal.SIGINT)
-        assert run.finish() == 130
-        assert run.csv.read_text().startswith(kept)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("stopped", ["none", "worker", "mpirun"])
-def test_the_peers_ranks_end_with_a_killed_parent(tmp_path: Path, stopped: str) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *PEER, *STUCK)) as run:
-        run.wait_for_rows()
-        for pid in processes(run).get(stopped, [])[-1:]:
-            os.kill(pid, signal.SIGSTOP)
-        kill(run.process.pid)
-        assert run.finish(STUCK_LIMIT_S) == -signal.SIGKILL

@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.launch.cleaner import CLOCK_S, memory_of_mpi, used_files
 from collbench.launch.processes import command_of, parent_of, stat_of
-from tests.support.runs import ROOT, Run, sweep, under_mpirun
+from tests.support.runs import ROOT, Run, rank_of, read_of, sweep, under_mpirun
 
 TIMEOUT_S = 5
 LATE_S = 12.0  # beyond the timeout, on a busy machine
@@ -84,18 +83,14 @@ def processes(run: Run) -> dict[str, list[int]]:
     """The processes of a run by what they are."""
     found: dict[str, list[int]] = {}
     for pid in run.pids():
-        try:
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-            pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
+        line, number = read_of(pid, "cmdline"), rank_of(pid)
+        if not line:
             continue
-        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        number = variables.get("PMI_RANK") or variables.get("OMPI_COMM_WORLD_RANK")
         if command_of(pid).startswith("cb-"):
             which = command_of(pid).removeprefix("cb-")
-        elif "mpi_worker" in line and number is not None:
+        elif "mpi_worker" in line and number:
             which = "worker"
-        elif number is not None:
+        elif number:
             which = f"rank {number}"
         elif command_of(pid) in ("srun", "nsenter"):
             which = command_of(pid)
@@ -139,19 +134,8 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
     return {0}
 
 
-def memory_left(since: float) -> set[Path]:
-    """Shared memory that was made since then, and that no process of any run has any more, nor
-    anybody removes within seconds.
-    """
-    deadline = time.monotonic() + 8
-    while (left := memory_of_mpi(since) - used_files()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
-
-
 def what_is_wrong(folder: Path, fault: Fault, promised: set[int], takes_s: float = 30) -> str:
     """Let a run that takes so long have a fault; what is not as it must be, or an empty text."""
-    since = time.time() - CLOCK_S
     with Run(folder, fault.command) as run:
         expected: set[int] | None = {0}
         with suppress(ProcessLookupError):  # it has just ended
@@ -177,7 +161,7 @@ def what_is_wrong(folder: Path, fault: Fault, promised: set[int], takes_s: float
             left = processes(run)
         if left:
             return f"left behind: {left}: {run.stderr}"
-        if memory := memory_left(since):
+        if memory := run.memory_left():
             return f"shared memory left behind: {memory}"
         text = run.stderr + run.stdout
         if "Traceback" in text or "Exception ignored" in text:

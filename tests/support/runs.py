@@ -24,8 +24,8 @@ import pytest
 from collbench.core.errors import CollbenchError
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun, library_vendor
 from collbench.core.record import Record, read
-from collbench.launch.cleaner import mapped_files
-from collbench.launch.processes import command_of, parent_of, stat_of
+from collbench.launch.cleaner import CLOCK_S, memory_of_mpi, used_files
+from collbench.launch.processes import command_of, fate, parent_of, stat_of
 from collbench.machine.discovery._system import mpi_library
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +96,7 @@ class Run:
         self.tag = uuid.uuid4().hex
         self.csv = folder / "rows.csv"
         self._out, self._err = folder / "stdout", folder / "stderr"
-        self._folder, self._memory = folder, set[Path]()
+        self._folder, self._since = folder, time.time() - CLOCK_S
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
                 [*prefix, *command],
@@ -126,16 +126,9 @@ class Run:
 
     def pids(self) -> list[int]:
         """Living processes of the run."""
-        wanted = f"{TAG}={self.tag}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-                except OSError:
-                    continue
-        return sorted(found)
+        wanted = f"{TAG}={self.tag}"
+        there = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return sorted(pid for pid in there if wanted in read_of(pid, "environ").split("\0"))
 
     def ranks(self, n: int) -> list[int]:
         """Process ids of the ranks in rank order: under a launcher as it numbers them, otherwise
@@ -144,11 +137,10 @@ class Run:
         by_rank = {}
         forks = []
         for pid in self.pids():
-            variables = _environ(pid)
             if command_of(pid).startswith("cb-"):
                 continue
-            if "PMI_RANK" in variables or "OMPI_COMM_WORLD_RANK" in variables:
-                by_rank[int(variables.get("PMI_RANK") or variables["OMPI_COMM_WORLD_RANK"])] = pid
+            if number := rank_of(pid):
+                by_rank[int(number)] = pid
             elif parent_of(pid) == self.process.pid:
                 forks.append(pid)
         found = [by_rank[rank] for rank in sorted(by_rank)] or sorted(forks, key=_started)
@@ -162,17 +154,8 @@ class Run:
     def wait_for_rows(self, rows: int = 3) -> str:
         """Wait until so many rows are in the CSV file; returns it up to the last whole row."""
         self.wait_until(lambda: self.lines() > rows)
-        self.note_memory()
         text = self.csv.read_text()
         return text[: text.rindex("\n") + 1]
-
-    def note_memory(self) -> None:
-        """Take note of the shared memory that the run has now: nothing of it may be left."""
-        self._memory |= {file for pid in self.pids() for file in mapped_files(str(pid))}
-
-    def memory_left(self) -> list[Path]:
-        """The shared memory that was noted and still has a name."""
-        return [file for file in self._memory if file.exists()]
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait for a condition while the run goes on."""
@@ -210,12 +193,20 @@ class Run:
         deadline = time.monotonic() + 20
         while self.pids() and time.monotonic() < deadline:
             time.sleep(0.02)
-        left = [
-            (pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
-            for pid in self.pids()
-        ]
+        left = [(pid, read_of(pid, "cmdline").replace("\0", " ")) for pid in self.pids()]
         assert not left, f"left behind: {left}"
         assert not self.memory_left(), "shared memory left behind"
+
+    def memory_left(self) -> set[Path]:
+        """Shared memory of MPI's that was made since the start, and that no process of any run has
+        any more, nor anybody removes within seconds.
+        """
+        deadline = time.monotonic() + 8
+        while left := memory_of_mpi(self._since) and memory_of_mpi(self._since) - used_files():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        return left
 
     def rows(self) -> list[Record]:
         """The whole rows in the CSV file."""
@@ -234,7 +225,8 @@ def sweep(*args: str) -> list[str]:
 
 def corrupt(defect: str, command: Sequence[str]) -> list[str]:
     """That sweep with a defect of tests/_corrupt.py."""
-    return [sys.executable, "-m", "tests.support.corrupt", defect, *command[3:]]
+    at = command.index("collbench")
+    return [*command[:at], "tests.support.corrupt", defect, *command[at + 1 :]]
 
 
 def library() -> str:
@@ -261,17 +253,34 @@ def without_mpi4py(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(blocker)}
 
 
-def _environ(pid: int) -> dict[str, str]:
+def rank_of(pid: int) -> str:
+    """The number that a launcher gave a process, empty if none did."""
+    pairs = read_of(pid, "environ").split("\0")
+    variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return variables.get("PMI_RANK") or variables.get("OMPI_COMM_WORLD_RANK") or ""
+
+
+def read_of(pid: int, what: str) -> str:
+    """A file of /proc about a process, empty if that has gone."""
     try:
-        pairs = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+        return Path(f"/proc/{pid}/{what}").read_text(errors="replace")
     except OSError:
-        return {}
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        return ""
 
 
 def _started(pid: int) -> tuple[int, int]:
     fields = stat_of(pid)
     return (int(fields[19]) if fields else 0), pid
+
+
+def are_gone(*pids: int) -> bool:
+    """Whether processes have ended, or do within seconds."""
+    deadline = time.monotonic() + 15
+    while any(fate(pid, None) not in ("is gone", "is dead") for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def kill(pid: int) -> None:
