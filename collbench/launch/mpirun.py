@@ -16,12 +16,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
 from collbench.core.group import RankT
@@ -78,39 +77,50 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
                 )
             except OSError as error:
                 raise _not_started(n, shortage(error)) from None
-            reception = _Reception(listener, key)
             try:
-                self._await(reception, n)
+                connections, pids = self._receive(listener, key, n)
             except BaseException:
                 self._end()
                 raise
-            finally:
-                listener.shutdown(socket.SHUT_RDWR)  # which ends a call of accept, too
-        self._driver = Driver(
-            [reception.connections[rank] for rank in range(n)],
-            [reception.pids[rank] for rank in range(n)],
-            lambda rank: None,
-            lambda: None,
-        )
+        self._driver = Driver(connections, pids, lambda rank: None, lambda: None)
 
-    def _await(self, reception: "_Reception", n: int) -> None:
-        """Wait until all ranks have started MPI. Raises UnavailableError if they cannot, and
-        RankLostError if one stops or is killed meanwhile, as guardians see it.
+    def _receive(
+        self, listener: socket.socket, key: bytes, n: int
+    ) -> tuple[list[Connection], list[int]]:
+        """The connections and processes of all ranks, once they have started MPI. Raises
+        UnavailableError if they cannot, and RankLostError if one stops or is killed meanwhile, as
+        guardians see it.
         """
-        start = time.monotonic()
-        while reception.ready < n:
-            reception.changed.wait(_LOOK_S)
-            reception.changed.clear()
-            if reception.lost or self._mpirun.poll() is not None:
-                time.sleep(_LOOK_S)  # a problem that was said may still be on its way
-                if not reception.problem:
-                    raise self._lost(reception, n)
-            if reception.problem:
-                raise _not_started(n, reception.problem)
-            if time.monotonic() > start + _CONNECT_S:
-                raise _not_started(n, f"{reception.ready} of {n} came up in {_CONNECT_S:.0f} s")
+        pids: dict[int, int] = {}
+        starting: dict[Connection, int] = {}
+        ready: dict[int, Connection] = {}
+        lost: list[int] = []
+        deadline = time.monotonic() + _CONNECT_S
+        while len(ready) < n:
+            said = wait([listener, *starting], timeout=_LOOK_S)
+            for end in said:
+                if not isinstance(end, Connection):
+                    if (greeted := _greet(listener, key)) is not None:
+                        rank, pids[rank], connection = greeted
+                        starting[connection] = rank
+                    continue
+                rank = starting.pop(end)
+                try:
+                    problem: str = end.recv()
+                except (EOFError, OSError):
+                    lost.append(rank)
+                    continue
+                if problem:
+                    raise _not_started(n, problem)
+                ready[rank] = end
+            # a problem that was said may still be on its way
+            if not said and (lost or self._mpirun.poll() is not None):
+                raise self._lost(lost, n)
+            if time.monotonic() > deadline:
+                raise _not_started(n, f"{len(ready)} of {n} came up in {_CONNECT_S:.0f} s")
+        return [ready[rank] for rank in range(n)], [pids[rank] for rank in range(n)]
 
-    def _lost(self, reception: "_Reception", n: int) -> CollbenchError:
+    def _lost(self, ranks: Sequence[int], n: int) -> CollbenchError:
         """Why a rank, or mpirun, has ended before all ranks were there."""
         with suppress(subprocess.TimeoutExpired):  # what it says comes at its end
             self._mpirun.wait(timeout=_END_S)
@@ -121,7 +131,7 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
         if code == HangError.exit_code or any("signal" in line.lower() for line in lines):
             return rank_lost(ours or [f"a rank was killed while mpirun started {n} ranks"])
         if not lines:  # Open MPI's ends by itself after a signal
-            gone = [f"rank {rank} is gone" for rank in sorted(reception.lost)]
+            gone = [f"rank {rank} is gone" for rank in sorted(ranks)]
             return rank_lost(gone or [f"mpirun ended while it started {n} ranks, without a word"])
         return _not_started(n, ours[0] if ours else _reason(lines))
 
@@ -202,48 +212,19 @@ def _not_started(n: int, why: str) -> UnavailableError:
     )
 
 
-class _Reception:
-    """Takes the connections of ranks: those of this user that know the key and say who they are in
-    time. ready: how many have started MPI. lost: ranks whose connection has closed before.
+def _greet(listener: socket.socket, key: bytes) -> tuple[int, int, Connection] | None:
+    """The rank, process and connection of one of this user that knows the key and says who it is in
+    time; others are closed.
     """
-
-    def __init__(self, listener: socket.socket, key: bytes) -> None:
-        self._listener, self._key = listener, key
-        self.connections: dict[int, Connection] = {}
-        self.pids: dict[int, int] = {}
-        self.lost: set[int] = set()
-        self.problem, self.ready = "", 0
-        self.changed = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # the listener is closed
-            while True:
-                end, _ = self._listener.accept()
-                threading.Thread(target=self._greet, args=(end,), daemon=True).start()
-
-    def _greet(self, end: socket.socket) -> None:
-        with end:
-            credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
-                return
+    end, _ = listener.accept()
+    with end, suppress(OSError):
+        credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(credentials)[1] == os.getuid():
             end.settimeout(_HELLO_S)
-            try:
-                hello = end.recv(KEY_BYTES + HELLO.size, socket.MSG_WAITALL)
-            except OSError:
-                return
-            if not hmac.compare_digest(hello[:KEY_BYTES], self._key) or len(hello) < KEY_BYTES:
-                return
-            rank, pid = HELLO.unpack(hello[KEY_BYTES:])
-            end.settimeout(None)
-            self.pids[rank] = pid
-            connection = Connection(end.detach())
-        try:
-            problem: str = connection.recv()
-        except (EOFError, OSError):
-            self.lost.add(rank)
-        else:
-            self.connections[rank] = connection
-            self.problem = self.problem or problem
-            self.ready += 1
-        self.changed.set()
+            hello = end.recv(KEY_BYTES + HELLO.size, socket.MSG_WAITALL)
+            is_known = hmac.compare_digest(hello[:KEY_BYTES], key)
+            if is_known and len(hello) == KEY_BYTES + HELLO.size:
+                end.settimeout(None)
+                rank, pid = HELLO.unpack(hello[KEY_BYTES:])
+                return rank, pid, Connection(end.detach())
+    return None

@@ -3,7 +3,6 @@
 import os
 import secrets
 import socket
-import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
@@ -11,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from collbench.core.errors import RankLostError
 from collbench.launch import mpirun
-from collbench.launch.mpirun import HELLO, MpirunWorkerGroup, _Reception
+from collbench.launch.mpirun import HELLO, MpirunWorkerGroup
 
 KEY = secrets.token_bytes(mpirun.KEY_BYTES)
 
@@ -23,7 +23,6 @@ def listener() -> Iterator[socket.socket]:
         listening.bind(f"\0collbench-test-{secrets.token_hex(8)}")
         listening.listen()
         yield listening
-        listening.shutdown(socket.SHUT_RDWR)
 
 
 def connect(listener: socket.socket, hello: bytes) -> socket.socket:
@@ -33,50 +32,43 @@ def connect(listener: socket.socket, hello: bytes) -> socket.socket:
     return end
 
 
-def wait_for(reception: _Reception, ready: int) -> None:
-    deadline = time.monotonic() + 20
-    while reception.ready < ready and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert reception.ready == ready
+def group(code: int | None) -> Any:
+    """One whose mpirun runs, or has ended so."""
+    made: Any = object.__new__(MpirunWorkerGroup)
+    made._mpirun = SimpleNamespace(wait=lambda timeout: None, poll=lambda: code)
+    made._stderr_lines = list
+    return made
 
 
-def test_strangers_and_silent_ones_keep_no_rank_out(listener: socket.socket) -> None:
-    reception = _Reception(listener, KEY)
-    silent = connect(listener, b"")
-    short = connect(listener, KEY[:5])
-    wrong = connect(listener, bytes(mpirun.KEY_BYTES) + HELLO.pack(0, 1))
-    assert wrong.recv(1) == b""  # closed
-    rank = connect(listener, KEY + HELLO.pack(0, 42))
+def test_strangers_and_silent_ones_are_closed_and_keep_no_rank_out(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpirun, "_HELLO_S", 0.1)
+    hello = KEY + HELLO.pack(0, 42)
+    wrong = bytes(mpirun.KEY_BYTES) + HELLO.pack(0, 1)
+    strangers = [connect(listener, said) for said in (b"", KEY[:5], hello[:-1], wrong)]
+    rank = connect(listener, hello)
     Connection(os.dup(rank.fileno())).send("")
-    wait_for(reception, 1)
-    assert (reception.pids, reception.lost, reception.problem) == ({0: 42}, set(), "")
-    for end in (silent, short, wrong, rank):
+    connections, pids = group(None)._receive(listener, KEY, 1)
+    assert (len(connections), pids) == (1, [42])
+    assert [end.recv(1) for end in strangers] == [b""] * 4
+    for end in (*strangers, rank, *connections):
         end.close()
 
 
-def test_a_silent_one_is_closed(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mpirun, "_HELLO_S", 0.1)
-    _Reception(listener, KEY)
-    with connect(listener, b"") as silent:
-        assert silent.recv(1) == b""
-
-
-def test_an_mpirun_that_ends_without_a_word_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Open MPI's does by a signal: its code says nothing, and MPI may well be there."""
-    group = object.__new__(MpirunWorkerGroup)
-    ended: Any = SimpleNamespace(wait=lambda timeout: None, poll=lambda: 1)
-    monkeypatch.setattr(group, "_mpirun", ended, raising=False)
-    monkeypatch.setattr(group, "_stderr_lines", list)
-    nobody: Any = SimpleNamespace(lost=set())
-    error = group._lost(nobody, 2)
-    assert (error.exit_code, error.message) == (
-        4,
-        "mpirun ended while it started 2 ranks, without a word",
-    )
-
-
-def test_a_rank_that_ends_before_mpi_has_started_is_lost(listener: socket.socket) -> None:
-    reception = _Reception(listener, KEY)
-    connect(listener, KEY + HELLO.pack(1, 42)).close()
-    assert reception.changed.wait(20)
-    assert reception.lost == {1}
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        # as Open MPI's does by a signal: its code says nothing, and MPI may well be there
+        (1, "mpirun ended while it started 2 ranks, without a word"),
+        (None, "rank 1 is gone"),
+    ],
+)
+def test_what_ends_before_mpi_has_started_is_a_loss(
+    listener: socket.socket, code: int | None, message: str
+) -> None:
+    if code is None:
+        connect(listener, KEY + HELLO.pack(1, 42)).close()
+    with pytest.raises(RankLostError) as lost:
+        group(code)._receive(listener, KEY, 2)
+    assert (lost.value.exit_code, lost.value.message) == (4, message)
