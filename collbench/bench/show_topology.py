@@ -182,7 +182,7 @@ def _of_file(file: Path) -> ShownTopology:
 
 def _gathered(started: Launcher, *, is_full: bool) -> "list[Recording] | None":
     """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
-    from collbench.core.launcher import leave_mpi, load_mpi
+    from collbench.core.launcher import load_mpi
     from collbench.launch.watchdog import watchdog_of
     from collbench.machine import discovery
 
@@ -192,11 +192,7 @@ def _gathered(started: Launcher, *, is_full: bool) -> "list[Recording] | None":
     with watchdog.guarded():
         with watchdog.together("the recordings of all hosts"):
             recordings = discovery.gather(mpi.COMM_WORLD, is_full=is_full)
-        watchdog.stop_heartbeat()
-        with watchdog.together("all ranks to leave MPI"):
-            mpi.COMM_WORLD.Barrier()
-            watchdog.drain_heartbeat()
-            leave_mpi(mpi)
+        watchdog.leave_mpi(mpi)
     return recordings
 
 

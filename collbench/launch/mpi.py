@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from collbench.core.errors import UnavailableError
 from collbench.core.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.core.launcher import Launcher, described_library, leave_mpi, load_mpi
+from collbench.core.launcher import Launcher, described_library, load_mpi
 from collbench.core.mpi_types import MpiModule
 from collbench.core.units import format_size
 from collbench.launch.driver import (
@@ -73,8 +73,7 @@ class MpiGroup:
         self.watchdog.join(self.comm)
         self.hosts: Sequence[str] = self.watchdog.hosts
         if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
-            self.watchdog.stop_heartbeat()
-            leave_mpi(self._mpi)
+            self.watchdog.leave_mpi(self._mpi)
             raise UnavailableError(
                 "on several hosts the heartbeat needs MPI's thread level multiple",
                 "unset MPI4PY_RC_THREAD_LEVEL",
@@ -148,13 +147,10 @@ class MpiGroup:
                 part.close()
             self._parts.clear()
         self._arenas.clear()
-        self.watchdog.stop_heartbeat()
         with self.watchdog.together("all ranks to leave MPI"):
             for name in list(self._windows):
                 self._free(name)
-            self.comm.Barrier()
-            self.watchdog.drain_heartbeat()
-            leave_mpi(self._mpi)
+        self.watchdog.leave_mpi(self._mpi)
 
     def _next_call(self) -> OpenRank | RankCall | int:
         looks, looked_at = 0, time.monotonic()

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.group import RankContext
-from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
+from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher, load_mpi
 from collbench.launch.mpirun import HELLO, KEY_VARIABLE
 from collbench.launch.processes import die_with_parent
 from collbench.launch.server import rank_class, serve
@@ -43,10 +43,7 @@ def main(address: str, rank: str, lost_s: str) -> None:
     )
     with watchdog.guarded():
         serve(endpoint, rank_class(rank)(context), fatal=(mpi.Exception,))
-        watchdog.stop_heartbeat()
-        with watchdog.together("all ranks to leave MPI"):
-            comm.Barrier()
-            leave_mpi(mpi)
+        watchdog.leave_mpi(mpi)
 
 
 def _connect(address: str, rank: int) -> Connection:

@@ -5,19 +5,20 @@ Nothing else gets a process out of a blocking call of a C library. Who looks at 
 process (see guardian.py).
 """
 
+import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 
 from collbench.core.errors import HangError
 from collbench.core.host import host_name
-from collbench.core.launcher import Launcher, memory_id
-from collbench.core.mpi_types import Comm
+from collbench.core.launcher import Launcher, leave_mpi, memory_id
+from collbench.core.mpi_types import Comm, MpiModule
 from collbench.launch import guardian
 from collbench.launch.cleaner import mapped_files
 from collbench.launch.guardian import GuardedWait, GuardedWorld, Page
@@ -73,15 +74,13 @@ class Watchdog:
         self._page = Page(started.size)
         self._world: GuardedWorld | None = None
         now = time.monotonic()
-        self._wait = GuardedWait("all ranks to start MPI", now, now + START_S, self.lost_s)
-        self._page.write(self._wait, None)
+        self._write(GuardedWait("all ranks to start MPI", now, now + START_S, self.lost_s))
         guardian.start(self._page, started)
 
     def start(self, lost_s: float) -> None:
         """MPI starts now. lost_s: from now on."""
         self.lost_s = lost_s
-        self._wait = replace(self._wait, lost_s=lost_s)
-        self._page.write(self._wait, None)
+        self._write(replace(self._wait, lost_s=lost_s))
 
     def join(self, comm: Comm) -> None:
         """Learn who the others are, once MPI runs. It is collective."""
@@ -93,8 +92,7 @@ class Watchdog:
         self._comm = comm
         self._world = GuardedWorld(self.hosts, [pid for _, _, pid in everyone])
         self._heartbeat = Heartbeat(comm, self.hosts, self._page)
-        self._wait = GuardedWait()
-        self._page.write(self._wait, self._world)
+        self._write(GuardedWait())
 
     def fate(self, rank: int) -> str:
         """What became of a rank's process; a remote one seems to run while its heartbeat comes."""
@@ -119,46 +117,42 @@ class Watchdog:
             time.sleep(guardian.TURN_S + guardian.FORWARD_S)
             self.leave(f"cannot go on: {' '.join(str(error).split())}")
 
-    def stop_heartbeat(self) -> None:
-        """No more messages of it, before MPI ends."""
+    def leave_mpi(self, mpi: MpiModule) -> None:
+        """Leave MPI with all others, and before it stop the heartbeat."""
         self._heartbeat.stop()
-
-    def drain_heartbeat(self) -> None:
-        """Receive the rest of it, once all ranks have stopped it."""
-        self._heartbeat.drain()
+        with self.together("all ranks to leave MPI"):
+            self._comm.Barrier()
+            self._heartbeat.drain()  # once all have stopped it
+            leave_mpi(mpi)
 
     def end(self) -> None:
         """Only its end is left to this rank, which has left MPI."""
         now = time.monotonic()
-        self._wait = GuardedWait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True)
-        self._page.write(self._wait, self._world)
+        self._write(GuardedWait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True))
 
-    @contextmanager
-    def limit(self, what: str, deadline_s: float) -> Iterator[None]:
+    def limit(self, what: str, deadline_s: float) -> AbstractContextManager[None]:
         """End all ranks if the body, which waits for `what`, has not returned by the deadline."""
-        now = time.monotonic()
-        with self._waiting(GuardedWait(what, now, now + deadline_s)):
-            yield
+        return self._waiting(what, deadline_s, math.inf)
 
-    @contextmanager
-    def together(self, what: str, deadline_s: float = TOGETHER_S) -> Iterator[None]:
+    def together(self, what: str, deadline_s: float = TOGETHER_S) -> AbstractContextManager[None]:
         """A limit for what all ranks do at the same time: a long one, and a short one once a rank
         is seen stopped or gone.
         """
-        now = time.monotonic()
-        with self._waiting(GuardedWait(what, now, now + max(deadline_s, self.lost_s), self.lost_s)):
-            yield
+        return self._waiting(what, max(deadline_s, self.lost_s), self.lost_s)
 
     @contextmanager
-    def _waiting(self, wait: GuardedWait) -> Iterator[None]:
-        outer = self._wait
-        self._wait = replace(wait, until=min(wait.until, outer.until))
-        self._page.write(self._wait, self._world)
+    def _waiting(self, what: str, deadline_s: float, lost_s: float) -> Iterator[None]:
+        now, outer = time.monotonic(), self._wait
+        self._write(GuardedWait(what, now, min(now + deadline_s, outer.until), lost_s))
         try:
             yield
         finally:
-            self._wait = outer
-            self._page.write(outer, self._world)
+            self._write(outer)
+
+    def _write(self, wait: GuardedWait) -> None:
+        """From now on the rank waits for that, as its guardian reads."""
+        self._wait = wait
+        self._page.write(wait, self._world)
 
 
 def unlink_segments() -> None:
