@@ -154,8 +154,10 @@ def blame_in(world: GuardedWorld | None, fates: Mapping[int, str], me: int) -> s
     return "".join(f"; rank {rank} {what}" for rank, what in sorted(lost.items())) + cut_off
 
 
-def start(page: Page, started: Launcher) -> None:
-    """Go on as the rank in a child of this process, which becomes its guardian."""
+def start(page: Page, started: Launcher, driver: int) -> None:
+    """Go on as the rank in a child of this process, which becomes its guardian. driver: the process
+    with which both end; 0 if that is a rank.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     guardian_pid = os.getpid()
@@ -174,7 +176,7 @@ def start(page: Page, started: Launcher) -> None:
     code = HangError.exit_code
     try:
         libc.prctl(PR_SET_NAME, _NAME.encode(), 0, 0, 0)
-        code = _Guardian(page, child, started, cleaner).watch()
+        code = _Guardian(page, child, started, cleaner, driver).watch()
     finally:
         os._exit(code)
 
@@ -182,8 +184,10 @@ def start(page: Page, started: Launcher) -> None:
 class _Guardian:
     """The guardian's side."""
 
-    def __init__(self, page: Page, rank_pid: int, started: Launcher, cleaner: int) -> None:
-        self.page, self.rank_pid, self.started = page, rank_pid, started
+    def __init__(
+        self, page: Page, rank_pid: int, started: Launcher, cleaner: int, driver: int
+    ) -> None:
+        self.page, self.rank_pid, self.started, self.driver = page, rank_pid, started, driver
         self.cleaner, self.is_clean = cleaner, False  # no memory of MPI's has a name any more
         self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
@@ -212,7 +216,7 @@ class _Guardian:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.rank_pid:
                     return self._ended(os.waitstatus_to_exitcode(ended[1]))
-            if os.getppid() != self.launcher_pid or self._proxy_is_lost():
+            if os.getppid() != self.launcher_pid or self._is_orphan():
                 os.kill(self.rank_pid, signal.SIGKILL)
                 return HangError.exit_code
             state = self.page.read()
@@ -232,11 +236,12 @@ class _Guardian:
                 self._end(code, text)
                 return code
 
-    def _proxy_is_lost(self) -> bool:
-        """Whether the process of MPICH's launcher that has started this one has lost the launcher,
-        and does not end: it is stopped.
+    def _is_orphan(self) -> bool:
+        """Whether the driver has gone, or the process of MPICH's launcher that has started this one
+        has lost the launcher, and does not end: it is stopped.
         """
-        return self.above is not None and parent_of(self.launcher_pid) != self.above
+        is_lost = self.above is not None and parent_of(self.launcher_pid) != self.above
+        return is_lost or (self.driver > 0 and fate_of_all([self.driver]) == "is gone")
 
     def _ended(self, code: int) -> int:
         """What is to be said and done where the rank ended so; returns the exit code."""

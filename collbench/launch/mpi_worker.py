@@ -15,15 +15,15 @@ from collbench.launch.server import rank_class, serve
 from collbench.launch.watchdog import watchdog_of
 
 
-def main(address: str, rank: str, lost_s: str) -> None:
-    """Serve one rank of that class (see rank_name) for the driver at that abstract address. lost_s:
-    how long one that is seen stopped or gone may keep the others.
+def main(driver: str, address: str, rank: str, lost_s: str) -> None:
+    """Serve one rank of that class (see rank_name) for the process that drives, at that abstract
+    address. lost_s: how long one that is seen stopped or gone may keep the others.
     """
     die_with_parent(os.getppid())
     for number in INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)  # the driver decides
     started = launcher() or Launcher(vendor="MPICH", size=1, rank=0)
-    watchdog = watchdog_of(started)
+    watchdog = watchdog_of(started, int(driver))
     watchdog.start(float(lost_s))
     endpoint = _connect(address, started.rank)
     try:
@@ -58,4 +58,4 @@ def _connect(address: str, rank: int) -> Connection:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

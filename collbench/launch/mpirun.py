@@ -56,7 +56,7 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
         environment[KEY_VARIABLE] = key.hex()
         environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
         worker = [sys.executable, "-m", "collbench.launch.mpi_worker"]
-        words = [address, rank_name(rank), str(lost_s)]
+        words = [str(os.getpid()), address, rank_name(rank), str(lost_s)]
         command = [find_local_mpirun(), "-n", str(n), *worker, *words]
         # a file, because a pipe that nobody reads would fill up
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115

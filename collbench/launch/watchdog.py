@@ -55,11 +55,11 @@ def end_all(comm: Comm, exit_code: int, last_message: str = "") -> None:
 
 
 @lru_cache(maxsize=1)
-def watchdog_of(started: Launcher) -> "Watchdog":
+def watchdog_of(started: Launcher, driver: int = 0) -> "Watchdog":
     """The watchdog of this process, which is a child of the one that first asked for it (see
     guardian.start): ask before MPI or CUDA starts.
     """
-    return Watchdog(started)
+    return Watchdog(started, driver)
 
 
 class Watchdog:
@@ -69,13 +69,13 @@ class Watchdog:
     other deadline.
     """
 
-    def __init__(self, started: Launcher) -> None:
+    def __init__(self, started: Launcher, driver: int) -> None:
         self.rank, self.lost_s = started.rank, LOST_S
         self._page = Page(started.size)
         self._world: GuardedWorld | None = None
         now = time.monotonic()
         self._write(GuardedWait("all ranks to start MPI", now, now + START_S, self.lost_s))
-        guardian.start(self._page, started)
+        guardian.start(self._page, started, driver)
 
     def start(self, lost_s: float) -> None:
         """MPI starts now. lost_s: from now on."""

@@ -66,6 +66,22 @@ def test_all_end_once_the_words_are_taken(
         assert process.returncode == code
 
 
+def test_a_rank_ends_with_its_driver() -> None:
+    """Whatever it waits for: a killed driver's mpirun may wait for it in turn."""
+    with subprocess.Popen(["sleep", "60"]) as driver:
+        program = (
+            "import time; from collbench.core.launcher import Launcher;"
+            "from collbench.launch.watchdog import watchdog_of;"
+            f"watchdog_of(Launcher(vendor='MPICH', size=1, rank=0), {driver.pid});"
+            "print('guarded', flush=True); time.sleep(60)"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"guarded\n"
+            driver.kill()
+            driver.wait()
+            assert process.wait(timeout=30) == 4
+
+
 def test_a_rank_that_hears_no_other_host_suspects_its_own() -> None:
     world = GuardedWorld(["a", "a", "b", "c"], [1, 2, 3, 4])
     silent = {2: "is silent", 3: "is silent"}

@@ -19,7 +19,6 @@ from tests.support.runs import (
     STUCK_TIMEOUT_S,
     Run,
     corrupt,
-    kill,
     library,
     needs_mpi,
     under_mpirun,
@@ -107,30 +106,21 @@ def test_wrong_bytes_have_no_rate(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("rank", "started"), [(0, _local), (2, _by_launcher)], ids=_words)
-def test_a_killed_rank_is_named(
-    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
-) -> None:
-    with Run(tmp_path, started(hunt(tmp_path))) as run:
-        kept = run.wait_for_rows()
-        kill(run.ranks(3)[rank])
-        assert run.finish() == 4
-        assert any(f"rank {rank} was killed by SIGKILL" in line for line in run.errors())
-        assert run.csv.read_text().startswith(kept)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "started"), [(0, _local), (2, _by_launcher)], ids=_words)
-def test_a_stopped_rank_is_named_within_a_deadline(
-    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "is stopped (SIGSTOP)")],
+)
+def test_a_lost_rank_is_named_within_a_deadline(
+    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]], number: int, words: str
 ) -> None:
     command = hunt(tmp_path, "--timeout", str(STUCK_TIMEOUT_S))
     with Run(tmp_path, started(command)) as run:
-        run.wait_for_rows()
-        os.kill(run.ranks(3)[rank], signal.SIGSTOP)
+        kept = run.wait_for_rows()
+        os.kill(run.ranks(3)[rank], number)
         assert run.finish(STUCK_LIMIT_S) == 4
-        assert any(
-            f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()
-        ), run.stderr
+        named = [line for line in run.errors() if f"rank {rank}" in line]
+        assert any(words in line for line in named), run.stderr
+        assert run.csv.read_text().startswith(kept)
 
 
 @pytest.mark.exhaustive
