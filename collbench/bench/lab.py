@@ -146,8 +146,11 @@ class _ArmProcess:
         return seconds
 
     def _answer(self, patience_s: float) -> object:
-        """What it says next. Raises UnavailableError with the reason if it cannot go on."""
+        """What it says next. Raises UnavailableError with the reason if it cannot go on: it has
+        ended then.
+        """
         try:
             return self._child.answer(patience_s)
         except CollbenchError as error:
+            self.close()
             raise UnavailableError(error.message) from None
