@@ -27,7 +27,7 @@ from collbench.core.group import RankT
 from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch.driver import Driver, ServedGroup, rank_lost
-from collbench.launch.processes import die_with_parent, fate
+from collbench.launch.processes import die_with_parent, fate, forking
 from collbench.launch.server import rank_name
 
 KEY_VARIABLE = "COLLBENCH_KEY"
@@ -64,17 +64,18 @@ class MpirunWorkerGroup(ServedGroup[RankT]):
             listener.bind(f"\0{address}")
             listener.listen(n)
             try:
-                self._mpirun = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._stderr,
-                    # Ctrl-C is for the driver alone; and the kernel lets a group that was stopped
-                    # go on when the driver ends
-                    process_group=0,
-                    preexec_fn=partial(_end_with, os.getpid()),  # noqa: PLW1509  it takes no lock
-                )
+                with forking():
+                    self._mpirun = subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=self._stderr,
+                        # Ctrl-C is for the driver alone; and the kernel lets a group that was
+                        # stopped go on when the driver ends
+                        process_group=0,
+                        preexec_fn=partial(_end_with, os.getpid()),  # noqa: PLW1509  it takes no lock
+                    )
             except OSError as error:
                 raise _not_started(n, shortage(error)) from None
             try:

@@ -7,7 +7,7 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 RUNS = "does not answer"  # the fate of a process that seems to be running
@@ -100,8 +100,15 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
         os._exit(4)
 
 
+@contextmanager
+def forking() -> Iterator[None]:
+    """Without a warning of Python 3.12 of threads of a library, which do nothing yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
 def fork() -> int:
     """os.fork(), in a process where a library may have threads."""
-    with warnings.catch_warnings():  # those threads do nothing yet
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with forking():
         return os.fork()
