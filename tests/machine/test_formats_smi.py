@@ -101,19 +101,19 @@ def test_classes_come_back(cells: str) -> None:
 
 
 def test_switch_or_bridges() -> None:
-    """All pairs alike with more than 4 NVLinks: a switch, but not for two GPUs, and not for 4
-    links, which 4 A100 have directly.
+    """All pairs alike with more NVLinks than a GPU has: a switch, but not for two GPUs, and not
+    for the 4 or 6 links that four A100 or H100 have directly.
     """
 
     def switches(cells: str) -> int:
         return len(nvidia_smi.read(matrix(cells), "m.txt").of_kind("nvswitch"))
 
-    assert switches("X NV6 NV6/NV6 X NV6/NV6 NV6 X") == 1
+    assert switches("X NV6 NV6/NV6 X NV6/NV6 NV6 X") == 0
     assert switches("X NV4 NV4/NV4 X NV4/NV4 NV4 X") == 0
     assert switches("X NV12/NV12 X") == 0
     assert switches("X NV12 SYS/NV12 X SYS/SYS SYS X") == 0
-    switched = nvidia_smi.read(matrix("X NV6 NV6/NV6 X NV6/NV6 NV6 X"), "m.txt")
-    assert labels(switched)[0] == "X NV6 NV6"
+    switched = nvidia_smi.read(matrix("X NV12 NV12/NV12 X NV12/NV12 NV12 X"), "m.txt")
+    assert labels(switched)[0] == "X NV12 NV12"
     assert count(switched, "nvlink") == 3
     assert "taken as an NVSwitch" in switched.notes[-1]
 

@@ -176,7 +176,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         where = tables[-1].line if tables else 1
         raise UsageError(
             f"{name}, line {where}: no row: {'; '.join(said) or 'nothing follows the title'}",
-            "the run failed, or is no collective's",
+            "the run failed, is no collective's, or of 0 bytes alone (-m 1:)",
         )
     if any(table.rows and table.op and table.transfer is None for table in tables):
         said = ("OSU's time is the mean over ranks, not the slowest rank's", *said)

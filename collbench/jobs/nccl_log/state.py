@@ -22,8 +22,8 @@ _DEVICE = re.compile(
 )
 # of rdma link, and of ibdev2netdev
 _LINK = re.compile(
-    r"\s*(?:link )?(?P<device>\w{1,40})(?:/| port )(?P<port>\d{1,3})"
-    r"(?: (?=.*physical_state ).{0,120}?\bstate (?P<state>\w+)| ==> \S+ \((?P<is>Up|Down)\))"
+    r"\s*(?:link )?(?P<device>\w{1,40})(?:/| +port +)(?P<port>\d{1,3})"
+    r"(?: (?=.*physical_state ).{0,120}?\bstate (?P<state>\w+)| +==> +(?!ib)\S+ +\((?P<is>\w+)\))"
 )
 _PORT = re.compile(r"\s*[Pp]ort:?\s+(\d{1,3}):?\s*\Z")
 _VALUE = re.compile(

@@ -170,9 +170,7 @@ def _groups(
 
 
 def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[str]]:
-    """NVLinks, and remarks. More than 4 between all pairs is more than a GPU of that time could
-    link directly: a switch.
-    """
+    """NVLinks, and remarks. More to all others than the 18 of a GPU (H100) is a switch."""
     gpus = [device for device in devices if device.kind == "gpu"]
     counts = {
         (a.id, b.id): int(cell[2:])
@@ -185,7 +183,8 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
     notes = ["where NVLink joins two GPUs, their path over PCIe is not in the text"]
     first = next(iter(counts.values()))
     is_complete = len(counts) + unknown == len(gpus) * (len(gpus) - 1) // 2
-    if len(gpus) > 2 and first > 4 and is_complete and set(counts.values()) == {first}:
+    is_equal = is_complete and set(counts.values()) == {first}
+    if len(gpus) > 2 and first > 4 and first * (len(gpus) - 1) > 18 and is_equal:
         notes.append(
             f"all GPUs have {first} NVLinks to all others: taken as an NVSwitch, which the text"
             " does not name"
