@@ -21,8 +21,8 @@ _NUMBER = re.compile(
 )
 # how a process ended: below 0, or above 128, the signal that ended it
 _EXIT = re.compile(
-    r"\b(?:exit|return)(?:ed|s)?[ _]?(?:with |code|status|value){0,3}[^\w-]{0,4}"
-    r"(?P<code>-\d{1,2}|1[2-5]\d)\b",
+    r"\b(?:exit(?:ed|s)?|return(?=[ _]?code))[ _]?(?:with |code|status|value| ){0,4}[^\w-]{0,4}"
+    r"(?P<code>-(?!1\b)\d{1,2}|1[2-5]\d)\b",
     re.IGNORECASE,
 )
 _EXITS = {126: "a program that cannot be executed", 127: "a program or library that is not found"}
@@ -36,8 +36,8 @@ def system_error(text: str) -> str:
 
     >>> system_error("ret = -12"), system_error("mmap: Permission denied"), system_error("wait 12")
     ('Cannot allocate memory (ENOMEM)', 'Permission denied (EACCES)', '')
-    >>> system_error("exit code: 143"), system_error("exited with code 127")
-    ('ended by signal 15 (SIGTERM)', 'a program or library that is not found')
+    >>> system_error("exit code: 143"), system_error("exit code 127"), system_error("returned -1")
+    ('ended by signal 15 (SIGTERM)', 'a program or library that is not found', '')
     """
     small = text.lower()
     found = max((one for one in _system_words() if one in small), key=len, default="")

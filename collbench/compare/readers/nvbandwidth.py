@@ -93,7 +93,7 @@ class _MatrixParser:
 
     def _take_of_test(self, line: Line) -> None:
         text, matrix = line.text, self.current
-        if self.test and (not_run := _NOT_RUN.match(text)):
+        if self.test and not (matrix and matrix.rows) and (not_run := _NOT_RUN.match(text)):
             word = not_run[1].lower()
             said = f"{self.test} did not run: {_MEANING.get(word, word)}"
             self.not_run.append((said, line.number))
@@ -101,7 +101,7 @@ class _MatrixParser:
             if matrix is not None:
                 # of a part of the output: the end names the test, too
                 matrix.test, matrix.has_end = matrix.test or end[1], True
-            self.current = None
+            self.current, self.test = None, ""
         elif matrix is not None and not matrix.columns and _LABELS.match(text):
             matrix.columns = tuple(text.split())
         elif matrix is not None and matrix.columns and _BEGUN_ROW.match(text):
