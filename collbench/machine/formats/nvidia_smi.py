@@ -17,7 +17,7 @@ from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, is_header, matrices
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import Link, Node, Topology, facts_of
+from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology, facts_of
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
@@ -182,8 +182,7 @@ def _with_p2p(
             continue
         if not table.query:
             what = (
-                f"line {table.line}: a P2P matrix that does not say whether it is of reads, writes,"
-                " atomics or NVLink"
+                f"line {table.line}: a P2P matrix that does not say whether it is of reads or else"
             )
             if is_alone:
                 raise UsageError(
@@ -191,7 +190,9 @@ def _with_p2p(
                     "keep the command (nvidia-smi topo -p2p r) in the text above it, or name the"
                     " file ...p2p-r.txt (or w, a, n, p)",
                 )
-            notes.append(f"{what}: left out")
+            codes = sorted({*table.cells.values()} & {*P2P_MEANINGS})
+            told = ", ".join(f"{code}: {P2P_MEANINGS[code]}" for code in codes)
+            notes.append(f"{what}: left out ({told})")
         for (a, b), code in table.cells.items():
             ends = [f"gpu{_number(label)}" for label in (a, b) if label.startswith("GPU")]
             if len(ends) < 2 or not all(end in topology.by_id for end in ends):
