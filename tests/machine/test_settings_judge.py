@@ -161,6 +161,7 @@ def test_a_bad_value_says_what_to_write() -> None:
         "NCCL_ALGO=ALLREDUSE:Ring": "Did you mean allreduce?",
         "NCCL_DEBUG=ERROR": "Unset NCCL_DEBUG.",
         "NCCL_P2P_LEVEL=pix": "Write PIX.",
+        "NCCL_SOCKET_IFNAME=ens3": "Unset NCCL_SOCKET_IFNAME, unless it is meant.",
     }
     assert {text: problems_of(text)[0].fix for text in fixes} == fixes
     (blank,) = judge([Setting("NCCL_SOCKET_IFNAME", "eth0, eth1")])

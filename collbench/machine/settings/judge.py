@@ -118,19 +118,19 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
 
 def _is_automatic(setting: Setting, variable: Variable) -> bool:
     """Whether the value leaves the choice to the reader."""
-    value = setting.value.strip()
-    return value.startswith("-") and value in variable.special
+    return (value := setting.value.strip()).startswith("-") and value in variable.special
 
 
 def _of_value(setting: Setting, variable: Variable) -> Iterator[SettingProblem]:
     may_cost = variable.may_cost and is_one_of(variable, setting.value, variable.costs_at or ("*",))
     seen, why = _named(setting), f"{variable.meaning} {variable.hurts}".rstrip()
+    fix = _removal(setting)[:-1] + (", unless it is meant." if variable.is_deliberate else ".")
     severity: Severity = "cost" if may_cost and not variable.is_deliberate else "remark"
     if variable.leftover and is_one_of(variable, setting.value, variable.leftover):
         seen += " is for debugging"
-        yield _problem("leftover", severity, setting, seen, why, _removal(setting), may_cost)
+        yield _problem("leftover", severity, setting, seen, why, fix, may_cost)
     elif may_cost:
-        yield _problem("costs", severity, setting, seen, why, _removal(setting), may_cost)
+        yield _problem("costs", severity, setting, seen, why, fix, may_cost)
 
 
 def _problem(
