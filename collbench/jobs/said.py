@@ -12,7 +12,7 @@ from collbench.core import catalog
 from collbench.jobs.log_errors import KnownError, known_error, without_harmless
 
 # numbers that are said to be of the system, or are below 0, as the kernel returns them; -1 says
-# no more than that it failed
+# no more than that it failed, and those of gethostbyname are others
 _NUMBER = re.compile(
     r"(?:\berrno\b\W{0,4}|\bErrno |"
     r"\b(?:error|err|ret|rc|returned|(?<!non-zero )status|failed)\b[^\w-]{0,4}-(?!1\b))"
@@ -34,15 +34,15 @@ _SOURCE = re.compile(r"[\w./-]+\.(?:py|cc?|cpp|cu|go|rs|h|hpp|jl|java)[:(]\d+")
 def system_error(text: str) -> str:
     """The words of the system that a text has, or has the number of.
 
-    >>> system_error("ret = -12"), system_error("mmap: Permission denied"), system_error("wait 12")
-    ('Cannot allocate memory (ENOMEM)', 'Permission denied (EACCES)', '')
-    >>> system_error("exit code: 143"), system_error("exit code 127"), system_error("returned -1")
-    ('ended by signal 15 (SIGTERM)', 'a program or library that is not found', '')
+    >>> system_error("ret = -12"), system_error("exit code 127"), system_error("returned -1")
+    ('Cannot allocate memory (ENOMEM)', 'a program or library that is not found', '')
+    >>> [system_error(one) for one in ("exit code: 143", "wait 12", "gethostbyname (errno 1)")]
+    ['ended by signal 15 (SIGTERM)', '', '']
     """
     small = text.lower()
     found = max((one for one in _system_words() if one in small), key=len, default="")
     number = _system_words().get(found)
-    if number is None and (match := _NUMBER.search(text)):
+    if number is None and "gethostby" not in small and (match := _NUMBER.search(text)):
         number = int(match["number"])
     if name := errno.errorcode.get(number or 0):
         return f"{os.strerror(number or 0)} ({name})"
