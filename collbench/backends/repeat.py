@@ -64,16 +64,20 @@ _PROVED_PART, LEAST_PROVED = 4, 2
 # A batch that is so many times as fast as what proves it, each time of so many, did less.
 _MUCH_FASTER, _ATTEMPTS = 10.0, 20
 FLAG_LAUNCHES = 200  # of the least launch of GPUs, at a time: marks of time count for little
-_FLAGS, _FLAG_BATCHES = 5, 20  # on CPUs
+_FLAGS, _FLAG_BATCHES = 5, 40  # on CPUs
+_FLAG_BURST, _FLAG_PAUSE_S = 10, 0.003  # batches without a pause, and the pause
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
 
 
 def shortest_flag_s(exchange: Callable[[], object]) -> float:
     """Seconds of an exchange of a flag on CPUs, in the batch that met least load. In a batch one
-    rank may find the other's first flag; in a long one a busy machine would take a core away.
+    rank may find the other's first flag; in a long one a busy machine would take a core away. They
+    are spread over more than a turn that others may have on a core.
     """
     times_s = list[float]()
-    for _ in range(_FLAG_BATCHES):
+    for batch in range(_FLAG_BATCHES):
+        if batch % _FLAG_BURST == 0:
+            time.sleep(_FLAG_PAUSE_S)
         start = time.perf_counter()
         for _ in range(_FLAGS):
             exchange()

@@ -303,9 +303,9 @@ def copy_rates() -> dict[int, float]:
     """
     source, target = np.ones((2, _COPIES[-1]), np.uint8)
     rates: dict[int, float] = {}
-    for size in _COPIES:
-        given, taken, times = source[:size], target[:size], max(1, _COPIED // size)
-        for _ in range(_TRIES):
+    for _ in range(_TRIES):  # apart for each size: others may have the core for a while
+        for size in _COPIES:
+            given, taken, times = source[:size], target[:size], max(1, _COPIED // size)
             start = time.perf_counter()
             for _ in range(times):
                 np.copyto(taken, given)

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError
 from collbench.core.group import Args, RankT, Result, WorkerGroup
-from collbench.launch.processes import RUNS, fate
+from collbench.launch.processes import RUNS, fate, hint_of
 from collbench.launch.server import Reply
 
 ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
@@ -134,9 +134,8 @@ def collect(
 
 def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> RankLostError:
     """The error for ranks that did not answer, with the errors of those that did."""
-    return RankLostError(
-        "; ".join([*_few(fates), *_few([error.message for error in errors])]), "run it again"
-    )
+    message = "; ".join([*_few(fates), *_few([error.message for error in errors])])
+    return RankLostError(message, hint_of(message) or "run it again")
 
 
 def errors_of(replies: Mapping[int, Reply]) -> list[CollbenchError]:

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.core.errors import HangError, RankLostError
-from collbench.core.host import host_name
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.core.text import printable
 from collbench.launch.cleaner import CLEANER, PROXY, start_cleaner
@@ -38,6 +37,7 @@ from collbench.launch.processes import (
     fate,
     fate_of_all,
     fork,
+    hint_of,
     is_stopped,
     libc,
     parent_of,
@@ -255,10 +255,8 @@ class _Guardian:
         if code >= 0:
             self._dismiss_cleaner()
             return code
-        hint = RankLostError.general_hint
-        if -code == signal.SIGBUS:  # of who writes to shared memory where none is left
-            hint = f"see whether /dev/shm of {host_name()} is full: df -h /dev/shm"
-        text = f"Error: rank {rank} {fate(0, code)}\nHint: {hint}\n"
+        what = fate(0, code)
+        text = f"Error: rank {rank} {what}\nHint: {hint_of(what) or RankLostError.general_hint}\n"
         if -code == signal.SIGALRM:  # sent by one that has spoken, and whose code is to be first
             text = ""
             time.sleep(2 * _REGISTER_S)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from collbench.core.host import host_name
+
 RUNS = "does not answer"  # the fate of a process that seems to be running
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 libc = ctypes.CDLL(None)
@@ -85,6 +87,12 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def hint_of(what: str) -> str:
+    """What to do where SIGBUS ended who wrote to shared memory that is not there, or nothing."""
+    is_full = "SIGBUS" in what
+    return f"see whether /dev/shm of {host_name()} is full: df -h /dev/shm" if is_full else ""
 
 
 def send(pid: int, number: signal.Signals) -> None:

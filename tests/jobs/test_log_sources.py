@@ -206,6 +206,7 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("flush_send(9)....: OFI call tsenddata failed (default nic=br1: No such file or"
          " directory)", "fabric-nic", "fault"),
         ("run.sh: 18: source: not found", "shell", "fault"),
+        ("allocate some locked memory. The memlock limits are set too low", "mpi-memlock", "fault"),
         ("mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:803:(pid 1): CREATE_MKEY(0x200) op_mod(0x0)"
          " failed, status limits exceeded(0x8)", "nic-command", "risk"),
         # by family, of programs beside NCCL

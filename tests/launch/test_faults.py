@@ -88,6 +88,7 @@ def test_a_killed_rank_is_named_and_ends_the_run(
 
 def test_what_has_no_resume_does_not_advise_it() -> None:
     assert launch_driver.rank_lost(["rank 1 is gone"]).hint == "run it again"
+    assert "df -h /dev/shm" in launch_driver.rank_lost(["rank 1 was killed by SIGBUS"]).hint
 
 
 @ways(
