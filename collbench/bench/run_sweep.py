@@ -92,7 +92,7 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
             if is_together(options)
             else on_cpus(under is not None),
         }
-    options = with_releases(options, is_default=is_default)
+    options = with_releases(options)
     refuse(SWEEP_RULES, options, options)
     if under is None and on_gpus(options) and has_one_gpu(options, is_asked=are_gpus_asked):
         return 0

@@ -385,15 +385,15 @@ def with_files(options: Options, *, is_launched: bool) -> Options:
     return {**own, **options, "algo": tuple(names)}
 
 
-def with_releases(options: Options, *, is_default: bool) -> Options:
+def with_releases(options: Options) -> Options:
     """The options with releases of NCCL in files as backends, in the place of the one that is
-    found where nobody chose it. Raises UsageError for a file that is none.
+    found. Raises UsageError for a file that is none.
     """
     if "nccl_library" not in options:
         return options
     from collbench.backends.nccl.release import add
 
-    others = [name for name in options["backend"] if name != "nccl" or not is_default]
+    others = [name for name in options["backend"] if name != "nccl"]
     releases = map(add, options["nccl_library"])
     return {**options, "backend": tuple(dict.fromkeys([*others, *releases]))}
 

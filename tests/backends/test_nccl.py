@@ -220,7 +220,7 @@ def test_releases_take_turns_and_are_held_against_the_first(
     monkeypatch.setattr(release.NcclRelease, "why_not", lambda self, group: "")
     for name, version in (("older", "2.98.1"), ("newer", "2.99.0"), ("other", "2.97.0")):
         (tmp_path / name).write_text(f"libnccl\0NCCL version {version}+cuda13.0\0")
-    line = split("sweep --backend model --ranks 2 --repeats 5 --nccl plain --sizes 8K,1M,4M")
+    line = split("sweep --backend model,nccl --ranks 2 --repeats 5 --nccl plain --sizes 8K,1M,4M")
     both = ["--nccl-library", str(tmp_path / "older"), "--nccl-library", str(tmp_path / "newer")]
     assert run([*line, *both, "--csv", str(tmp_path / "rows.csv")]) == 0
     names = [name for name, _ in stand_in.log]
