@@ -359,9 +359,9 @@ def _refuse_kernels(case: Case, proto: str, transport: str, domains: Domains) ->
     """Raise ScheduleError for what kernels cannot do."""
     if proto != "simple":
         _refuse_zero_copy(case, proto)
-    if transport != "p2p" and proto == "ll128":
+    if transport != "p2p" and PROTOCOLS.load(proto).NEEDS_NVLINK:
         raise ScheduleError(
-            "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise",
+            f"{proto} needs lines of 128 bytes that arrive whole, which PCIe does not promise",
             "use --proto simple or ll" if domains else "use --transport p2p",
         )
     if transport != "p2p" and PROTOCOLS.load(proto).CLEARS:
