@@ -4,6 +4,7 @@ what cannot be had.
 
 import platform
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -32,8 +33,8 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from tests.support.batteries import plan_of, problem
 from tests.support.commands import Capture
 
-LAYOUTS = {"ll": (4, 4), "ll128": (120, 8)}
-PROTOS = tuple(LAYOUTS)
+PROTOS = tuple(name for name in PROTOCOLS if hasattr(PROTOCOLS.load(name), "FLAG_BYTES"))
+LAYOUTS = {name: attrgetter("DATA_BYTES", "FLAG_BYTES")(PROTOCOLS.load(name)) for name in PROTOS}
 
 
 class Pair:

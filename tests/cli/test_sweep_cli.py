@@ -426,7 +426,7 @@ def test_gpus_without_cupy_are_no_reason_to_measure_processors(
 def test_a_gpu_backend_without_gpus_is_waived(invoke: Invoke) -> None:
     code, out, err = invoke("sweep", "--backend", "cuda,nccl", "--sizes", "1K", "--algo", "ring")
     assert code == 3
-    assert out.count("waived, 8 points: this host has no NVIDIA GPU") == 1
+    assert len(re.findall(r"waived, \d+ points: this host has no NVIDIA GPU\n", out)) == 1
     assert "every point was waived: this host has no NVIDIA GPU" in err
     assert "Hint: give --backend cpu to measure the CPUs" in err
 
