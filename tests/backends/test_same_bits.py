@@ -24,7 +24,7 @@ ALGOS = [algo for op, algo in PAIRS if op == "allreduce"]
 TYPES: tuple[DtypeName, ...] = ("float32", "float64", "float16", "bfloat16", "float8_e5m2")
 REDOPS: tuple[RedopName, ...] = ("sum", "prod", "avg", "min", "max")
 CASES = list(product(ALGOS, TYPES, REDOPS))
-# what ranks themselves reduce, each in its own order
+# what ranks themselves reduce, each in its own order: docs/explanation/algorithms.md says it, too
 OWN_ORDER = ("oneshot",)
 ON_CPUS: list[tuple[DtypeName, RedopName]] = [("float32", "sum"), ("bfloat16", "max")]
 
@@ -53,7 +53,7 @@ def test_ranks_hold_the_same_bits(algo: str, name: DtypeName, redop: RedopName) 
         plan = plan_of(problem("allreduce", n, count=257, dtype=name, redop=redop), algo)
         outputs = reference.ReferenceSession().once(plan, given(plan, special=special))
         if algo not in OWN_ORDER or (n == 2 and not special):
-            assert not differ(outputs), (n, special)
+            assert not differ(outputs), f"{n} ranks: does each reduce by itself (OWN_ORDER)?"
             continue
         values = [output.astype(np.float64) for output in outputs]
         for one in values:  # all but NaN's bits, the sign of zero, and the last bits of a sum

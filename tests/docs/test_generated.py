@@ -20,7 +20,8 @@ FILES = {str(file.relative_to(ROOT)): make for file, make in generated().items()
 
 @pytest.mark.parametrize("name", FILES)
 def test_generated_files_are_current(name: str) -> None:
-    assert FILES[name]() == (ROOT / name).read_text(), f"run python -m docs.generate {name}"
+    text = (ROOT / name).read_text() if (ROOT / name).exists() else "no file"
+    assert FILES[name]() == text, f"run python -m docs.generate {name}"
 
 
 def test_man_pages_are_those_of_the_commands() -> None:

@@ -65,7 +65,7 @@ def test_command_lines_parse(page: Path) -> None:
 @tiered("page", PAGES_THAT_RUN, [page for page in PAGES if page.name in QUICK], ids=name_of)
 def test_commands_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
-    assert filled(text, tmp_path) == text, "python -m docs.generate writes what is printed now"
+    assert filled(text, tmp_path) == text, f"run python -m docs.generate {name_of(page)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
