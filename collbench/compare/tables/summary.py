@@ -287,7 +287,7 @@ def legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     lines = [BOUNDS] * any(is_noise(best.row) for best in every)
     is_predicted = all(is_price(best.row) for best in every)
     by = "" if is_predicted else ", by the repeats"
-    lines += [f"(1 of 3): three are tied{by}; the simplest is named."] * has_tie
+    lines += [f"(1 of N): N are tied{by}; the simplest is named."] * has_tie
     if any(not best.is_certain and len(best.rows) > 1 for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if is_compared:
