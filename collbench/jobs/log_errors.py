@@ -60,7 +60,7 @@ NAMES_ERROR = re.compile(
 )
 _ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
-_MILD = re.compile(r"\b\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|: W |deprecat", re.IGNORECASE)
+_MILD = re.compile(r"\b(?!ibwarn)\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|: W |deprecat", re.IGNORECASE)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
@@ -121,7 +121,7 @@ def _has_one(text: str, parts: Iterable[str]) -> bool:
 def is_mild(text: str) -> bool:
     """Whether a line calls itself a warning.
 
-    >>> is_mild("[TRT-LLM] [W] cannot load x"), is_mild("fatal: cannot load x")
+    >>> is_mild("[TRT-LLM] [W] cannot load x"), is_mild("ibwarn: [9] cannot load x")
     (True, False)
     """
     return _MILD.search(text[:200]) is not None

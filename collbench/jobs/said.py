@@ -14,7 +14,7 @@ from collbench.jobs.log_errors import KnownError, known_error, without_harmless
 # numbers that are said to be of the system, or are below 0, as the kernel returns them; -1 says
 # no more than that it failed, and those of gethostbyname are others
 _NUMBER = re.compile(
-    r"(?:\berrno\b\W{0,4}|\bErrno |"
+    r"(?:\berrno\b\W{0,4}|\bErrno |\bCMA error |"
     r"\b(?:error|err|ret|rc|returned|(?<!non-zero )status|failed)\b[^\w-]{0,4}-(?!1\b))"
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,

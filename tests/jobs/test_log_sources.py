@@ -195,12 +195,6 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("GPU 1's NvLink link 2 is currently down", "nvlink-down", "risk"),
         ("The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)",
          "port-taken", "fault"),
-        ("Accept failed: Too many open files", "file-limit", "fault"),
-        ("Unable to create QP.", "verbs-queue", "fault"),
-        ("Conflicting mtu values, remote MTU is 1024, local 4096", "perftest-mtu", "risk"),
-        ("ibwarn: [9] _do_madrpc: recv failed: Connection timed out", "subnet-manager", "risk"),
-        ("Stalled ranks: 0: [grad.allreduce]", "horovod-stalled", "risk"),
-        ("srun: fatal: Could not establish a configuration source", "slurm-nowhere", "fault"),
         ("a.c:9 Assertion `--worker->inprogress == 0' failed", "ucx-threads", "fault"),
         ("MPII_Finalize(441)...............: ", "mpi-end", "risk"),
         ("flush_send(9)....: OFI call tsenddata failed (default nic=br1: No such file or"
@@ -385,6 +379,7 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "driver-assertion", "risk"),
         ("RuntimeError: CUDA error: operation failed due to a previous error during capture",
          "stream-capture", "fault"),
+        *(line.split("\t") for line in (DATA / "lines.tsv").read_text().splitlines()),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
@@ -400,6 +395,7 @@ def test_an_unknown_error_says_whose_words_it_is_in() -> None:
 def test_a_row_that_proves_no_cause_says_what_the_line_says() -> None:
     for line, words in (
         ("nvshmem frob.cpp:9: non-zero status: 7: Connection timed out", "says Connection timed"),
+        ("frob: cma_copy():5<warn> CMA error 14", "(EFAULT): perhaps a call"),
         ("[1.0] [n1:7:0] frob.c:4 UCX  ERROR frob(): Bad address", "(EFAULT): perhaps a call"),
         ("Worker frob died, exit code: -11", "ended by signal 11 (SIGSEGV)"),
         ("frob.py: RuntimeError: the frob is not supported", "does not have it"),

@@ -44,14 +44,14 @@ _WORDS = (
     "Evict", "oom", "OOM", "resol", "ot found", "No such", "denied", "Xid", "lost", "DUE TO",
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
-    "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees",
+    "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees", "neither AF_",
     "Unknown sym", "currently down", 'File "',
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 # names that only stand in errors
 _NAMED = re.compile(
     r"cuda[A-Z]\w+ returned [1-9]|(?:cuda|hip)Error(?!NotReady)[A-Z]|"
-    r"CUDA_ERROR_(?!NOT_READY)|undefined symbol"
+    r"CUDA_ERROR_(?!NOT_READY)|undefined symbol|neither AF_INET"
 )
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")

@@ -32,7 +32,7 @@ _OWNERS = (
         ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
          r":\d+(?::\d+)*\]"),
         ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
-         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed) )(\w[\w.-]{0,60})"),
+         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed|my) )(\w[\w.-]{0,60})"),
         ("host {}", r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\b"),
     ),
 )  # fmt: skip
@@ -85,8 +85,8 @@ def merged(every: Sequence[Seen]) -> Seen:
 def owner(line: str) -> str:
     """Whose a line is, in its own words; empty if it does not say.
 
-    >>> owner("[rank3]: OSError: [Errno 5]"), owner("ERROR on proc 617: Failed to reallocate")
-    ('rank 3', 'process 617')
+    >>> owner("[rank3]: [Errno 5]"), owner("ERROR on proc 617: frob"), owner("my node: n1")
+    ('rank 3', 'process 617', 'host n1')
     >>> owner("Feb 20 18:59:13 n2 kernel: NVRM: GPU 0000:01:00.0: RmInitAdapter failed!")
     'GPU 0000:01:00.0, host n2'
     """

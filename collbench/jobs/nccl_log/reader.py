@@ -108,7 +108,7 @@ class LogReader:
             for name in dir(self)
             if name.startswith("_on_")
         }
-        teaches = {*self._handlers, *_SILENT, "mixed_nets"}
+        teaches = {*self._handlers, *_SILENT, "error_at_info"}
         self._mute = {kind.name for kind in kinds()} - teaches
 
     def feed(self, name: str, lines: Iterable[str]) -> None:
@@ -300,7 +300,7 @@ class LogReader:
     def _learn(self, message: LogMessage, kind: LineKind, match: re.Match[str]) -> None:
         """What a message of a kind says."""
         name = kind.name
-        if name == "mixed_nets" or (name in _SILENT and is_info_error(message.text)):
+        if name == "error_at_info" or (name in _SILENT and is_info_error(message.text)):
             self._add_warning(message.text, "", message.source.host, is_info=True)
         handler = self._handlers.get(name)
         if handler is not None:
