@@ -28,6 +28,8 @@ _EXIT = re.compile(
 _EXITS = {126: "a program that cannot be executed", 127: "a program or library that is not found"}
 _SIGNALS = {int(one): one.name for one in signal.Signals}
 _RAISED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Failure|Timeout)\b")
+# words of CUDA are none of the system
+_OF_CUDA = re.compile(r"\b(?:cuda|hip)\w*(?: runtime| driver)? (?:error|failure)", re.IGNORECASE)
 _SOURCE = re.compile(r"[\w./-]+\.(?:py|cc?|cpp|cu|go|rs|h|hpp|jl|java)[:(]\d+")
 
 
@@ -36,10 +38,10 @@ def system_error(text: str) -> str:
 
     >>> system_error("ret = -12"), system_error("exit code 127"), system_error("returned -1")
     ('Cannot allocate memory (ENOMEM)', 'a program or library that is not found', '')
-    >>> [system_error(one) for one in ("exit code: 143", "wait 12", "gethostbyname (errno 1)")]
+    >>> [system_error(one) for one in ("exit code: 143", "CUDA error: denied", "wait 12")]
     ['ended by signal 15 (SIGTERM)', '', '']
     """
-    small = text.lower()
+    small = "" if _OF_CUDA.search(text) else text.lower()
     found = max((one for one in _system_words() if one in small), key=len, default="")
     number = _system_words().get(found)
     if number is None and "gethostby" not in small and (match := _NUMBER.search(text)):

@@ -178,9 +178,7 @@ class OtherLines:
         if _FRAME.search(line):
             self._source = place.line + 1
             return
-        if self._is_program_error(line, place) or is_known:
-            return
-        if place.line == self._source:
+        if self._is_program_error(line, place) or is_known or place.line == self._source:
             return
         if names_error(line):
             self.keep_unread(line, place)

@@ -32,7 +32,7 @@ _OWNERS = (
         ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
          r":\d+(?::\d+)*\]"),
         ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
-         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed|my) )(\w[\w.-]{0,60})"),
+         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed|my|\d+) )(\w[\w.-]{0,60})"),
         ("host {}", r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\b"),
     ),
 )  # fmt: skip
