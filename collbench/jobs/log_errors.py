@@ -60,7 +60,7 @@ NAMES_ERROR = re.compile(
 )
 _ERROR_TEXTS = literals(NAMES_ERROR.pattern)
 # what a line calls itself that says of less than an error
-_MILD = re.compile(r"\b(?!ibwarn)\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|: W |deprecat", re.IGNORECASE)
+_MILD = re.compile(r"\b(?!ibwarn)\w*warn(?:ing)?\b|(?:\A|\[)W\d{4} |\[W\b|: W |deprecat", re.I)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
