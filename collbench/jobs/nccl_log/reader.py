@@ -3,6 +3,7 @@ eight bytes for every operation that is logged.
 """
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -96,6 +97,10 @@ class LogReader:
         self._of_thread: dict[tuple[str, int, int, int], Communicator] = {}
         self._of_device: dict[tuple[str, int, int], Communicator] = {}
         self._named: dict[str, Communicator] = {}
+        self._nameless: defaultdict[tuple[str, int], list[Communicator]] = defaultdict(list)
+        self._after: Counter[tuple[str, int, int | LogSource | None]] = (
+            Counter()
+        )  # where to look on
         self._pending: dict[tuple[str, int, int, int], Communicator] = {}
         # numbers of signatures by their counts, by all else that they are
         self._numbers: dict[tuple[str | int, ...], dict[int, int]] = {}
@@ -416,10 +421,25 @@ class LogReader:
             if known is None or (rank in known.complete and rank in known.ranks):
                 known = self._named[name] = self._new(name, nranks, parent, color)
             return known
-        for known in self.report.communicators:
-            if known.name.startswith("#") and known.nranks == nranks and rank not in known.ranks:
-                return known
-        return self._new(f"#{len(self.report.communicators)}", nranks, "", None)
+        return self._unnamed("#", nranks, rank)
+
+    def _unnamed(self, mark: str, nranks: int, who: int | LogSource) -> Communicator:
+        """The first one without a name, of that size, that has room and lacks the rank (#), or the
+        process whose beginning the log does not have (?).
+        """
+        same, after = self._nameless[mark, nranks], self._after
+        start = max(after[mark, nranks, None], after[mark, nranks, who])
+        for at in range(start, len(same)):
+            members = same[at].ranks if mark == "#" else same[at].calls
+            if len(members) < nranks and who not in members:
+                break
+            if at == after[mark, nranks, None] and len(members) >= nranks:
+                after[mark, nranks, None] += 1  # full for everybody
+        else:
+            at = len(same)
+            same.append(self._new(f"{mark}{len(self.report.communicators)}", nranks, "", None))
+        after[mark, nranks, who] = at + 1
+        return same[at]
 
     def _new(self, name: str, nranks: int, parent: str, color: int | None) -> Communicator:
         known = Communicator(name=name, nranks=nranks, parent=parent, color=color)
@@ -516,10 +536,11 @@ class LogReader:
     def _on_operation(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         source = message.source
         op, opcount, count, dtype, redop, root, pointer, nranks = match.groups()
-        known = self._of_pointer.get((source.host, source.pid, pointer))
+        key, member = (source.host, source.pid, pointer), source._replace(tid=0)
+        known = self._of_pointer.get(key)
         if known is None or known.nranks != int(nranks):
-            known = self._without_init(source, pointer, int(nranks))
-        member = source._replace(tid=0)
+            known = self._of_pointer[key] = self._unnamed("?", int(nranks), member)
+            known.seen.add(place, source.host)
         self._of_device[source[:2] + source[3:]] = known
         calls = known.calls.get(member)
         if calls is None:
@@ -540,24 +561,6 @@ class LogReader:
                 self._alike.clear()
             self._alike[self._alike_key] = calls, how, op in _P2P
             self._alike_key = None
-
-    def _without_init(self, source: LogSource, pointer: str, nranks: int) -> Communicator:
-        """A communicator whose beginning the log does not have: by its size and its members."""
-        key = (source.host, source.pid, pointer)
-        member = source._replace(tid=0)
-        for known in self.report.communicators:
-            if (
-                known.name.startswith("?")
-                and known.nranks == nranks
-                and len(known.calls) < nranks
-                and member not in known.calls
-            ):
-                break
-        else:
-            known = self._new(f"?{len(self.report.communicators)}", nranks, "", None)
-        self._of_pointer[key] = known
-        known.seen.add(LogPlace(self._file, self._line), source.host)
-        return known
 
 
 def _is_last_error(line: str) -> bool:
