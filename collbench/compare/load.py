@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collbench.compare.readers import own
-from collbench.core.catalog import results
+from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
@@ -209,6 +209,8 @@ def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...
     if errors and not rows:
         raise errors[0]
     if not formats:
+        if known := read_by(text, name, "compare"):
+            raise UsageError(f"{name}: this is {known[0]}", known[1])
         first = text.lstrip().partition("\n")[0][:60]
         raise UsageError(
             f"{name} holds no results that we know; it begins with: {first}", _formats()

@@ -1,6 +1,7 @@
 """Where the shipped profiles are: beside the package, or inside it in an installed wheel."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ _PLACES = (
     Path(__file__).parent.parent.parent / "profiles",
 )
 _MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
+_MOST_TOLD_CHARS = 1 << 16  # of a text, by which it is told what it is
 _KIND_NAMES = {
     "causes": "table of causes",
     "machines": "machine profile",
@@ -41,6 +43,20 @@ def rows(kind: str, name: str) -> list[dict[str, str]]:
     file = next(one for place in _PLACES if (one := place / kind / f"{name}.csv").is_file())
     with file.open(encoding="utf-8", newline="") as opened:
         return list(csv.DictReader(opened))
+
+
+def read_by(text: str, file: str, *asked: str) -> tuple[str, str] | None:
+    """What a text is, and what to run for it; None if no row of causes/files fits. asked: commands
+    that the row must not name, as they were given it.
+
+    >>> read_by("# OSU MPI Latency Test", "a.txt", "log")
+    ("a table of OSU's benchmarks", 'collbench compare a.txt reads it')
+    """
+    text = text[:_MOST_TOLD_CHARS]
+    for one in load("causes", "files")["files"]:
+        if one.get("command") not in asked and re.search(one["pattern"], text, re.MULTILINE):
+            return one["what"], one.get("to_do") or f"collbench {one['command']} {file} reads it"
+    return None
 
 
 def user_files(kind: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
 # are named.
 GPUS = "gpus-"
-TRAFFIC = ("one-way", "window-", "copy-", GPUS)
+TRAFFIC = ("one-way", "window-", "rma-", "copy-", GPUS)
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = (
     *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-", "order-"),

@@ -198,10 +198,7 @@ def refuse_trace(file: str, head: str) -> None:
 
 def refuse_others(file: str, head: str, *, is_log: bool = False) -> None:
     """Raise UsageError for a file that another command or tool reads; of a log say only that."""
-    for one in catalog.load("causes", "files")["files"]:
-        if re.search(one["pattern"], head, re.MULTILINE):
-            reads = f"collbench {one['command']} {file} reads it"
-            if not is_log:
-                raise UsageError(f"{file}: this is {one['what']}, not a log", reads)
-            remark(f"{file}: {one['what']} is in it; {reads}.")
-            break
+    if known := catalog.read_by(head, file, "log"):
+        if not is_log:
+            raise UsageError(f"{file}: this is {known[0]}, not a log", known[1])
+        remark(f"{file}: {known[0]} is in it; {known[1]}.")

@@ -178,10 +178,23 @@ def test_point_to_point_is_sendrecv_whose_notes_name_the_traffic() -> None:
     assert set(loaded.frame["op"]) == {"sendrecv"}
     assert list(loaded.frame["device"].unique()) == ["", "CUDA D H"]
     said = " | ".join(loaded.remarks)
-    assert "1 rows of 0 bytes left out (line 5)" in said
-    assert "messages go one way (line 2, 9, 22, 29): not compared with sendrecv" in said
+    assert "1 rows of 0 bytes left out (line 5): 2.00 us" in said
+    assert "messages go one way (line 2, 9, 22, 29, 32): not compared with sendrecv" in said
     assert "the bandwidth of both directions is halved (line 16)" in said
-    assert "'MPI_Put Latency' (line 32) is no collective of ours: 1 lines left out" in said
+    assert loaded.frame["notes"].iloc[-1] == "unchecked one-way rma-put"
+
+
+def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> None:
+    head = "Collective: Alltoall\nMemory type: cuda\n  Count  Size  Time, us  Bandwidth, GB/s\n"
+    rows = "64 256 2.00 1.90 2.10 0.38 0.40 0.37\n{} 400.0 390 410 7.86 8 7\n"
+    loaded = load(written(tmp_path, head + rows.format("262144 1048576")))
+    assert loaded.frame["ranks"].tolist() == [4, 4]
+    assert loaded.frame["busbw_gbs"].iloc[1] == pytest.approx(7.86, rel=0.01)
+    damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
+    said = load(written(tmp_path, damaged)).remarks
+    assert any("bandwidth is not that of size and time (line 6)" in one for one in said)
+    barred = "| count | msg_size | avg | min | maximum | nnode | ppn |\n| 1 | 4 | 6 | 5 | 7 | 2 | 8 |\n"
+    assert load(written(tmp_path, barred, "allgather.txt")).frame["ranks"].tolist() == [16]
 
 
 def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:

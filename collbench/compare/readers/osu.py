@@ -1,20 +1,22 @@
 """The text of OSU micro-benchmarks: a size and an average latency or a bandwidth a line, with -f
 also the least, the most and the iterations, with -z percentiles, with -c whether the result was
-right.
+right. And that of ucc_perftest, which has a count before the size, and with -F bandwidths, or what
+people made of it between bars.
 
-Point to point is a sendrecv whose traffic the notes name. Latency is of a message one way, half a
-round trip. Bandwidth is decimal MB/s with a window of messages in flight (-W, 64 if the command
+Point to point is a sendrecv whose traffic the notes name, MPI_Put and MPI_Get too. Latency is of a
+message one way, half a round trip. Bandwidth is decimal MB/s with a window of messages in flight (-W, 64 if the command
 does not name it): the time of a row is that of one message in this stream. Both directions at once
 print the sum of both, of which a row has half; several pairs print the sum of all.
 
 The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest
 rank's. The size is one rank's block for allgather, alltoall, gather and scatter, which S is n of;
-the number of ranks is never in the text, but a launch line above it may show it. With -T all one
-title has a table for each type. Source: OSU micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the
-benchmarks' own files).
+the number of ranks is never in the text, but a launch line above it, or UCC's bandwidths, may show
+it. With -T all one title has a table for each type. Source: OSU micro-benchmarks 5.6 to 7.5
+(osu_util_mpi.c, and the benchmarks' own files), UCC 1.0 to 1.5 (ucc_pt_benchmark.cc).
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -31,22 +33,30 @@ from collbench.compare.readers.foreign import (
 )
 from collbench.compare.readers.launch_line import conditions_of_command, launched_ranks
 from collbench.compare.readers.log_lines import Line, log_lines
-from collbench.compare.readers.proof import MOST_RANKS
+from collbench.compare.readers.proof import MOST_RANKS, ranks_of
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 TOOL = "the OSU micro-benchmarks"
 IS_DOCUMENT = False
-# What only OSU micro-benchmarks print, at the start of their lines.
-HEADING = re.compile(r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_")
-_TITLE_LINE = re.compile(
-    r"(?:#\s{0,3})?OSU (MPI|NCCL|RCCL)(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?"
+# What only these tools print, at the start of their lines.
+HEADING = re.compile(
+    r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\b[Tt]est\b|#\s{0,3}Datatype:\s*MPI_"
+    r"|(?i:\W{0,9}count[ |]{1,40}(?:msg_)?size[ |]{1,40}(?:time, us|avg\b))"
 )
-_ANY_TITLE = re.compile(r"(?:#\s{0,3})?OSU\s(.{1,120}?)\sTest\b(?:\s+v(\S{1,20}))?")
+_TITLE = re.compile(
+    r"(?:#\s{0,3})?OSU\s(?P<whole>(?:(?P<of>MPI|NCCL|RCCL)(?P<sided>_[A-Z]\w{2,20})?"
+    r"(?:-(?P<memory>\w{1,12}))?\s)?(?P<title>.{1,120}?))\s[Tt]est\b(?:\s+v(?P<version>\S{1,20}))?"
+)
 _BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
+_UCC_FIELD = re.compile(r"(Collective|Memory type|Data ?type|Inplace):\s+(\S{1,40})\s*$")
+_UCC_HEADING = re.compile(r"(?i:\W{0,9}count\s{1,40}(?:msg_)?size\s{1,40}(?:time, us|avg\b))")
+_BARRED = re.compile(r"^[ \t]{0,40}\|.*", re.MULTILINE)
+_ROUNDING = 0.006  # GB/s, of a bandwidth with two digits
+_UCC_COLUMNS = ("avg latency(us)", "min latency(us)", "max latency(us)", "bandwidth(gb/s)")
 _STATED_RANKS = re.compile(r"#\s*ranks:?\s+(\d{1,7})\b")
-_PROGRAM = re.compile(r"\bosu_\w{1,60}")
+_PROGRAM = re.compile(r"\bosu_\w{1,60}|\bucc_perftest\b")
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
 _SIZE_HEADING = re.compile(r"#\s*Size\b(.*)")
 _SIZE_LINE = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
@@ -65,54 +75,47 @@ _RATES = ("bandwidth(mb/s)", "bi-bandwidth(mb/s)", "mb/s")
 _VERDICTS = ("Pass", "Fail")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Transfer:
-    """What a point-to-point benchmark sends: in how many directions at once, whether several
-    messages are in flight and the rate of them is printed, and whether between several pairs.
-    """
-
-    directions: int = 1
-    is_windowed: bool = False
-    has_pairs: bool = False
-
-
-_TRANSFERS = {
-    "latency": _Transfer(),
-    "multi latency": _Transfer(has_pairs=True),
-    "bandwidth": _Transfer(is_windowed=True),
-    "bi-directional bandwidth": _Transfer(directions=2, is_windowed=True),
-    "bidirectional bandwidth": _Transfer(directions=2, is_windowed=True),
-    "multiple bandwidth / message rate": _Transfer(is_windowed=True, has_pairs=True),
-}
+# what goes between two ranks: between several pairs, both ways at once, and as a rate of several
+_TRANSFER = re.compile(
+    r"(?P<pairs>multi(?:ple)? )?(?P<both>bi-?directional )?(?:latency|(?P<rate>bandwidth))"
+    r"(?: / message rate)?\Z",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True, kw_only=True)
 class _OsuTable:
-    """One table of one type of a benchmark's output."""
+    """One table of one type of a benchmark's output. op: as far as its title tells it. names: of
+    what people put behind UCC's times. nothing: lines of 0 bytes, and their times.
+    """
 
     title: str
     op: OpName | None
     line: int
     last: int
-    version: str
-    memory: str
     backend: str
     ranks: int
     command: str
     stream: str
-    transfer: _Transfer | None
+    transfer: re.Match[str] | None
+    version: str = ""
+    memory: str = ""
+    sided: str = ""
+    placement: str = "out"
+    names: tuple[str, ...] = ()
     window: int = _USUAL_WINDOW
     buffers: str = ""
     dtype: str = ""
     columns: tuple[str, ...] = ()
     rows: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
-    nothing: list[int] = field(default_factory=list)
+    nothing: dict[int, str] = field(default_factory=dict)
+    misfits: list[int] = field(default_factory=list)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
         """What the column of the result may be called, the usual name first."""
-        return _RATES if self.transfer and self.transfer.is_windowed else _TIMES
+        return _RATES if self.transfer and self.transfer["rate"] else _TIMES
 
     @property
     def result_column(self) -> str:
@@ -125,29 +128,26 @@ class _OsuTable:
         """The notes of its rows; empty for a collective."""
         if self.transfer is None:
             return ""
-        direction = "one-way" if self.transfer.directions == 1 else ""
-        window = f"window-{self.window}" if self.transfer.is_windowed else ""
-        return f"{direction} {window}".strip()
+        direction = "" if self.transfer["both"] else "one-way"
+        window = f"window-{self.window}" if self.transfer["rate"] else ""
+        return " ".join(filter(None, (direction, window, self.sided)))
 
 
-def is_mine(text: str) -> bool:
-    r"""Whether the text is OSU micro-benchmarks'.
-
-    >>> is_mine("# OSU MPI-CUDA Allreduce Latency Test v7.4\n"), is_mine("# nThread 1 nGpus 8\n")
-    (True, False)
-    """
-    return HEADING.search(text) is not None
+is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     parser = _OsuParser()
+    text = _BARRED.sub(lambda row: row[0].replace("|", " "), text)
     for line in log_lines(text, HEADING):
         parser.take(line)
-    tables = parser.tables
+    tables = [table for table in parser.tables if table.title or table.rows or table.broken]
     remarks = ForeignRemarks("line")
     rows: list[tuple[ForeignTable, int, Record]] = []
     for table in tables:
+        if table.backend == "ucc":
+            _complete(table, name)
         if table.op is None:
             remarks.add(
                 f"'{table.title}' ({{at}}) is no collective of ours: {len(table.rows)} lines left"
@@ -179,31 +179,74 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             "the run failed, is no collective's, or of 0 bytes alone (-m 1:)",
         )
     if any(table.rows and table.op and table.transfer is None for table in tables):
-        said = ("OSU's time is the mean over ranks, not the slowest rank's", *said)
+        said = ("times are means over ranks, not the slowest rank's", *said)
     return merged(rows, name), said
+
+
+def _complete(table: _OsuTable, name: str) -> None:
+    """Find out of what a table of UCC is, and the number of its ranks. Raises UsageError."""
+    table.op = table.op or (None if table.title else op_in(name.rpartition("/")[2]))
+    if table.op is None and not table.title:
+        raise UsageError(
+            f"{name}, line {table.line}: the file does not name the collective",
+            "name the file after it, as in allreduce.txt, or put above it: Collective: Allreduce",
+        )
+    if table.op is None or len(table.columns) < len(_UCC_COLUMNS):
+        return
+    # of one block, and of all; N/A is of a collective without a bandwidth
+    rates = {
+        line: (int(cells[0]) / float(cells[1]) / 1e3, float(cells[4]))
+        for line, cells in table.rows
+        if float(cells[1])
+    }
+    is_block = _is_block(table.op)
+    shown = Counter(
+        round(busbw / algbw) + 1 if is_block else ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
+        for algbw, busbw in rates.values()
+    )
+    del shown[0]
+    table.ranks = table.ranks or max(shown, key=lambda n: shown[n], default=0)
+    if not table.ranks:
+        return
+    times = table.ranks - 1 if is_block else collective(table.op).factor(table.ranks)
+    table.misfits = [
+        line
+        for line, (algbw, busbw) in rates.items()
+        if abs(algbw * times - busbw) > _ROUNDING + busbw / 100
+    ]
+    table.rows = [row for row in table.rows if row[0] not in table.misfits]
 
 
 def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
     if table.broken:
         remarks.add("{count} lines cut or mixed with others left out ({at})", *table.broken)
+    if table.misfits:
+        said = "{count} rows left out whose bandwidth is not that of size and time ({at})"
+        remarks.add(said, *table.misfits)
     if not table.ranks and table.rows:
         remarks.add(
             "the number of ranks is not in the file ({at}): put a line such as '# ranks: 8' above"
             " it",
             table.line,
         )
-    if table.rows and "validation" not in table.columns:
+    if table.rows and table.backend == "ucc":
+        if len(table.columns) == len(_UCC_COLUMNS):
+            of = f"{table.ranks} ranks" if table.ranks else "no number of ranks"
+            remarks.add(f"UCC's bandwidths are those of {of} ({{at}})", table.line)
+        remarks.add("no result was checked ({at})", table.line)
+    elif table.rows and "validation" not in table.columns:
         remarks.add("no result was checked ({at}: no -c)", table.line)
     if table.nothing:
-        remarks.add("{count} rows of 0 bytes left out ({at})", *table.nothing)
+        took = f": {', '.join(table.nothing.values())} us" if table.known_columns is _TIMES else ""
+        remarks.add(f"{{count}} rows of 0 bytes left out ({{at}}){took}", *table.nothing)
     if table.transfer is not None and table.rows:
         for text in _transfer_remarks(table, table.transfer):
             remarks.add(text, table.line)
 
 
-def _transfer_remarks(table: _OsuTable, transfer: _Transfer) -> Iterator[str]:
-    yield ways_told("messages", is_both=transfer.directions == 2)
-    if transfer.is_windowed:
+def _transfer_remarks(table: _OsuTable, transfer: re.Match[str]) -> Iterator[str]:
+    yield ways_told("messages", is_both=bool(transfer["both"]))
+    if transfer["rate"]:
         yield (
             f"times are those of one message among {table.window} in flight ({{at}}): size /"
             " bandwidth, no latency"
@@ -254,8 +297,12 @@ class _OsuParser:
         if stated := _STATED_RANKS.match(text):
             self.stated, self.launched = min(int(stated[1]), MOST_RANKS), 0
             self._tell_ranks(line.stream)
-        elif title := _ANY_TITLE.match(text):
-            self._start(line, _TITLE_LINE.match(text), title)
+        elif title := _TITLE.match(text):
+            self._start_osu(line, title)
+        elif (ucc := _UCC_FIELD.match(text)) and ucc[1] == "Collective":
+            self._start(line, ucc[1], op=_op(ucc[2]), backend="ucc")
+        elif _UCC_HEADING.match(text):
+            self._start_ucc(line)
         elif _OTHER_TOOL.match(text):
             self.current.pop(line.stream, None)
         elif program := _PROGRAM.search(text):
@@ -274,41 +321,78 @@ class _OsuParser:
         if table is not None and not table.rows:
             table.ranks, table.command = self._ranks(table.transfer), self.command
 
-    def _ranks(self, transfer: _Transfer | None) -> int:
+    def _ranks(self, transfer: re.Match[str] | None) -> int:
         """How many ranks a table is of; 0 if unknown. Two exchange messages, whoever else waits."""
-        if transfer is not None and not transfer.has_pairs:
+        if transfer is not None and not transfer["pairs"]:
             return 2
         return self.launched or self.stated
 
-    def _start(self, line: Line, title: re.Match[str] | None, any_title: re.Match[str]) -> None:
+    def _start_osu(self, line: Line, title: re.Match[str]) -> None:
         """A new title ends the table before it, whatever it is the title of."""
-        transfer = _TRANSFERS.get(" ".join(title[3].lower().split())) if title else None
-        window = _WINDOW.search(self.options)
+        sided = (title["sided"] or "").lower().lstrip("_")
+        transfer = _TRANSFER.match(title["title"]) if title["of"] else None
+        if sided not in ("", "put", "get"):
+            transfer = None
+        op = "sendrecv" if transfer else None if sided or not title["of"] else _op(title["title"])
+        table = self._start(line, title["whole"], op, _BACKENDS.get(title["of"], "mpi"), transfer)
+        table.version, table.memory = title["version"] or "", title["memory"] or ""
+        table.sided = f"rma-{sided}" if sided else ""
+        if window := _WINDOW.search(self.options):
+            table.window = int(window[1])
+
+    def _start_ucc(self, line: Line) -> None:
+        """The heading of a table of UCC, whose title may be missing."""
+        names = line.text.lower().split()
+        table = self.current.get(line.stream)
+        if table is None or table.backend != "ucc" or table.rows:
+            table = self._start(line, "", None, "ucc")
+        table.columns = _UCC_COLUMNS[: 4 if "bandwidth," in names else 3]
+        table.names = tuple(names[5:]) if "avg" in names else ()
+
+    def _start(
+        self,
+        line: Line,
+        title: str,
+        op: OpName | None,
+        backend: str,
+        transfer: re.Match[str] | None = None,
+    ) -> _OsuTable:
         table = _OsuTable(
-            title=title[3] if title else any_title[1],
-            op="sendrecv" if transfer else _op(title[3]) if title else None,
+            title=title,
+            op=op,
             line=line.number,
             last=line.number,
-            version=any_title[2] or "",
-            memory=((title[2] or "") if title else "").lstrip("-"),
-            backend=_BACKENDS[title[1]] if title else "mpi",
+            backend=backend,
             ranks=self._ranks(transfer),
             command=self.command,
             stream=line.stream,
             transfer=transfer,
-            window=int(window[1]) if window else _USUAL_WINDOW,
         )
         self.tables.append(table)
         self.current[line.stream] = table
+        return table
+
+    def _again(self, table: _OsuTable, line: Line) -> _OsuTable:
+        """The table that goes on with other rows below the same title."""
+        table = replace(table, line=line.number, rows=[], broken=[], nothing={})
+        self.tables.append(table)
+        self.current[line.stream] = table
+        return table
 
     def _add(self, table: _OsuTable, line: Line) -> None:
         text = line.text
         if match := _DATATYPE.match(text):
             if table.rows or table.broken:  # -T all: a table for each type
-                table = replace(table, line=line.number, columns=(), rows=[], broken=[], nothing=[])
-                self.tables.append(table)
-                self.current[line.stream] = table
+                table = self._again(table, line)
+                table.columns = ()
             table.dtype = dtype_of(match[1])
+        elif match := _UCC_FIELD.match(text):
+            if match[1].startswith("Data"):
+                table.dtype = dtype_of(match[2]) if match[2].isidentifier() else ""
+            elif match[1] == "Inplace":
+                table.placement = "in" if match[2] == "1" else "out"
+            else:
+                table.memory = match[2].upper()
         elif match := _SIZE_HEADING.match(text):
             if table.rows:  # a second heading in one table: whose rows follow is not known
                 table.broken.append(line.number)
@@ -322,19 +406,37 @@ class _OsuParser:
             table.window = int(match[2] or table.window)
         elif match := _BUFFERS.match(text):
             table.buffers = f"{match[1]} {match[2]}"
-        elif (match := _SIZE_LINE.match(text)) and not int(match[1]):
-            table.nothing.append(line.number)
-        elif match:
+        elif match := _SIZE_LINE.match(text):
             cells = (match[1], *match[2].split())
+            if table.backend == "ucc":
+                table, cells = self._of_ucc(table, line, cells)
             wanted = len(table.columns) + 1 if table.columns else 2
             is_whole = len(cells) == wanted and all(
                 NUMBER.fullmatch(cell) or cell in _VERDICTS for cell in cells
             )
-            if is_whole:
+            if not is_whole:
+                table.broken.append(line.number)
+            elif int(cells[0]):
                 table.rows.append((line.number, cells))
             else:
-                table.broken.append(line.number)
+                table.nothing[line.number] = cells[1]
         table.last = line.number
+
+    def _of_ucc(
+        self, table: _OsuTable, line: Line, cells: tuple[str, ...]
+    ) -> tuple[_OsuTable, tuple[str, ...]]:
+        """A row of UCC without its count, and its table: rows of other nodes or settings, by what
+        people put behind the times, are of another.
+        """
+        wanted = len(table.columns) + 2
+        behind = dict(zip(table.names, cells[wanted:], strict=False))
+        if behind and (command := " ".join(behind.values())) != table.command:
+            table = self._again(table, line) if table.rows else table
+            table.command = command
+            ranks = [int(behind.get(name, "")) for name in ("nnode", "ppn")
+                     if NUMBER.fullmatch(behind.get(name, ""))]  # fmt: skip
+            table.ranks = min(ranks[0] * ranks[1], MOST_RANKS) if len(ranks) == 2 else table.ranks
+        return table, cells[1:wanted]
 
 
 def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
@@ -346,7 +448,7 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
         op=op,
         backend=table.backend,
         dtype_name=table.dtype,
-        placement="out",
+        placement=table.placement,
         ranks=table.ranks,
         size_bytes=size_bytes,
         times_us=[_time_us(table, size_bytes, _float(named[table.result_column]))],
@@ -357,7 +459,9 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
         failure="OSU's validation failed" if verdict == "Fail" else "",
         device=f"{table.memory} {table.buffers}".strip(),
         traffic=table.traffic,
-        versions=f"osu-micro-benchmarks {table.version}".strip(),
+        versions="ucc_perftest"
+        if table.backend == "ucc"
+        else f"osu-micro-benchmarks {table.version}".strip(),
     )
 
 
@@ -365,10 +469,10 @@ def _time_us(table: _OsuTable, size_bytes: int, result: float) -> float:
     """The time of a row: as it is printed, or of one message at the rate of one direction of one
     pair; 0 without one.
     """
-    if table.transfer is None or not table.transfer.is_windowed:
+    if table.transfer is None or not table.transfer["rate"]:
         return result
-    pairs = max(table.ranks // 2, 1) if table.transfer.has_pairs else 1
-    mb_per_s = result / pairs / table.transfer.directions
+    pairs = max(table.ranks // 2, 1) if table.transfer["pairs"] else 1
+    mb_per_s = result / pairs / (2 if table.transfer["both"] else 1)
     return size_bytes / mb_per_s if mb_per_s else 0.0  # MB/s is bytes a microsecond
 
 

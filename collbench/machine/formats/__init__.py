@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from collbench.core import xml_tree
+from collbench.core.catalog import read_by
 from collbench.core.errors import UsageError
 from collbench.core.reading import read_text
 from collbench.core.registry import Family
@@ -94,4 +95,6 @@ def detect(text: str, name: str) -> str:
         )
     if own:
         raise UsageError(f"{name}: its format is {own[1]}, which is not a topology", _KNOWN_FORMATS)
+    if known := read_by(text, name, "topo --from"):
+        raise UsageError(f"{name}: this is {known[0]}, no topology", known[1])
     raise UsageError(f"{name}: no topology of a known format", _KNOWN_FORMATS)
