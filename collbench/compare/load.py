@@ -38,6 +38,7 @@ _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
 _NET_RATE = re.compile(r"\+ NET\[(\d{1,4}(?:\.\d{1,3})?)\] - NET/([0-9a-fA-F-]{1,9})")
 _ESCAPED = re.compile(r"\\([#_*\[\]])")  # by Markdown
+_BOLD = re.compile(r"\*\*(\d[\d.]{0,15})\*\*")  # numbers that a forum shows so
 # what log drivers that write a JSON object a line call the text of the line
 _LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
@@ -101,7 +102,7 @@ def _load(file: Path) -> ResultFile:
     text = (
         _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     )
-    text = _ESCAPED.sub(r"\1", _out_of_json(text))
+    text = _BOLD.sub(r"\1", _ESCAPED.sub(r"\1", _out_of_json(text)))
     kind, records, remarks = _records_of(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")

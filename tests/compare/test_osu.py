@@ -193,7 +193,9 @@ def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> Non
     damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
     said = load(written(tmp_path, damaged)).remarks
     assert any("bandwidth is not that of size and time (line 6)" in one for one in said)
-    barred = "| count | msg_size | avg | min | maximum | nnode | ppn |\n| 1 | 4 | 6 | 5 | 7 | 2 | 8 |\n"
+    barred = (
+        "| count | msg_size | avg | min | maximum | nnode | ppn |\n| 1 | 4 | 6 | 5 | 7 | 2 | 8 |\n"
+    )
     assert load(written(tmp_path, barred, "allgather.txt")).frame["ranks"].tolist() == [16]
 
 

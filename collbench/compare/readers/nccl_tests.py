@@ -100,7 +100,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         _refuse_without_table(text, name)
     remarks = ForeignRemarks("line")
     if is_heading_added:
-        remarks.add("the heading is missing: columns are those of nccl-tests 2.13 and later")
+        remarks.add("the heading is missing: the rows' own form tells the columns")
     if parser.orphans:
         remarks.add(
             "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
@@ -157,7 +157,8 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
     named = op_in(name.replace("\\", "/").rpartition("/")[2])
     if named is not None and _may_be(named, run):
         return named
-    by_rows = _op_by_rows(run)
+    fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
+    by_rows = fitting[0] if len(fitting) == 1 else None
     run.is_op_by_rows = by_rows is not None
     if by_rows is None and named is None and _is_alone(run):
         raise UsageError(
@@ -166,10 +167,13 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
             _ALONE[1],
         )
     if by_rows is None and named is None:
-        raise UsageError(
-            f"{name}, line {run.heading_line}: the file does not name the collective",
-            "name the file after it, as in allreduce.txt",
-        )
+        said = f"{name}, line {run.heading_line}: the file does not name the collective"
+        if fitting:
+            ranks = _reading(run, fitting[0], name).ranks
+            rates = (number(part.busbw) or 0.0 for _, row in run.rows for part in row.parts)
+            said += f", which is {' or '.join(fitting)} by its rows, of {counted(ranks, 'rank')}"
+            said += f", up to {max(rates) * run.rate_gbs:.4g} GB/s of bus bandwidth"
+        raise UsageError(said, f"name the file after it, as in {(*fitting, 'allreduce')[0]}.txt")
     return by_rows or named
 
 
@@ -295,7 +299,8 @@ def _ranks_remarks(run: TableRun, ranks: int) -> Iterator[tuple[str, Sequence[in
             here,
         )
     elif ranks and not known:
-        yield f"how many ranks: {ranks}, by busbw / algbw ({{at}})", here
+        by = "the command" if ranks == run.launched else "busbw / algbw"
+        yield f"how many ranks: {ranks}, by {by} ({{at}})", here
     elif not ranks:
         yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
 
@@ -338,12 +343,6 @@ def _reading(run: TableRun, op: OpName, name: str) -> ProofReading:
         name=name,
         place=run.heading_line,
     )
-
-
-def _op_by_rows(run: TableRun) -> OpName | None:
-    """The only collective that the columns and the rates of a table may be of; None if several."""
-    fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
-    return fitting[0] if len(fitting) == 1 else None
 
 
 def _may_be(op: OpName, run: TableRun) -> bool:

@@ -12,8 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench.compare.readers.foreign import NUMBER
-from collbench.compare.readers.launch_line import conditions_of_command, is_export, settings_in
+from collbench.compare.readers.launch_line import (
+    conditions_of_command,
+    is_export,
+    launched_ranks,
+    settings_in,
+)
 from collbench.compare.readers.log_lines import Line
+from collbench.compare.readers.proof import MOST_RANKS
 
 # What only nccl-tests prints, at the start of its lines.
 HEADING = re.compile(
@@ -32,13 +38,14 @@ _BARE = re.compile(
     r"|Avg bus bandwidth +:|Blocking Enabled)",
     re.MULTILINE,
 )
-_TIME_AND_RATES = r"\s+\d[\d.]*(?:e[+-]?\d+)?\s+\d+\.\d+\s+\d+\.\d+\s+(?:\d+|N/A)"
+_TIME_AND_RATES = r"[ \t]+\d[\d.]*(?:e[+-]?\d+)?[ \t]+\d+\.\d+[ \t]+\d+\.\d+[ \t]+"
+_CHECKED = rf"{_TIME_AND_RATES}(?:\d+|\de[+-]\d\d|N/A)"
+_DEVIATES = rf"{_TIME_AND_RATES}\de[+-]\d\d"  # all rows before 2.13, some without a reduction
 _WHOLE_ROW = re.compile(
-    r"^[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w{2,19}[ \t]+(?:sum|prod|max|min|avg|mulsum|none)[ \t]+-?\d+"
-    rf"{_TIME_AND_RATES}(?:{_TIME_AND_RATES})?[ \t]*$",
+    r"^[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w{2,19}(?:[ \t]+(?P<redop>sum|prod|max|min|avg|mulsum|none)"
+    rf"(?P<root>[ \t]+-?\d+)?{_CHECKED}(?:{_CHECKED})?|{_DEVIATES}(?:{_DEVIATES})?)[ \t]*$",
     re.MULTILINE,
 )
-_COLUMNS = "#   size   count   type   redop   root   time   algbw   busbw #wrong   time   algbw"
 # of mscclpp-test, which has the same lines around it and is not read
 OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
@@ -61,6 +68,7 @@ _PROGRAM = re.compile(
     r"(?<!\w)(\w{0,20}?(?:reduce|gather|scatter|all_?to_?all|cast|recv|cube)\w{0,20}?)"
     r"_(?:perf|test)(?![A-Za-z])"
 )
+_OF_PROCESS = re.compile(r"\s(?:-[gt]|--ngpus|--nthreads)[= ]?(\d{1,4})\b")
 _START = re.compile(
     r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting|Using devices|NCCL Tests )"
 )
@@ -94,7 +102,7 @@ _FEWEST_CELLS = 3  # numbers of a row: a time and two rates
 
 def as_printed(text: str) -> tuple[str, bool]:
     """A text with the signs of comments as nccl-tests printed them; and whether the heading of the
-    table had to be added, which rows as of 2.13 and later allow.
+    table had to be added, which the form of a whole row tells.
 
     >>> as_printed(" Using devices")
     ('# Using devices', False)
@@ -103,7 +111,12 @@ def as_printed(text: str) -> tuple[str, bool]:
     row = None if re.search(r"#\s+size\s+count", text) else _WHOLE_ROW.search(text)
     if row is None:
         return text, False
-    return f"{text[: row.start()]}{_COLUMNS}   busbw #wrong\n{text[row.start() :]}", True
+    before = " redop" * bool(row["redop"]) + " root" * bool(row["root"])
+    part = f" time algbw busbw {'error' if re.search(r'e[+-]..[ ]*$', row[0]) else '#wrong'}"
+    return (
+        f"{text[: row.start()]}#  size count type{before}{part}{part}\n{text[row.start() :]}",
+        True,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +140,7 @@ class TableRun:
     version: str = ""
     library: str = ""
     nranks: int = 0
+    launched: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     columns_before: tuple[str, ...] = ()
@@ -161,7 +175,7 @@ class TableRun:
         sizes = set(Counter(self.groups.values()).values())
         if len(set(self.groups.values())) > 1:
             return sizes.pop() if len(sizes) == 1 else 0
-        return max(self.hosts, default=-1) + 1 or self.nranks
+        return max(self.hosts, default=-1) + 1 or self.nranks or self.launched
 
     def note_doubled(self, line: int, what: str) -> None:
         """Keep the first sign of a second program in the same lines."""
@@ -201,6 +215,7 @@ class _Command:
     program: str = ""
     conditions: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    ranks: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,6 +250,7 @@ class RunParser:
             command = self._command_of(line.stream)
             run.program = run.program or command.program
             run.command = run.command or command.conditions
+            run.launched = run.launched or command.ranks
         elif _TABLE_LINE.match(text):
             self._add_row(line, text)
         elif _REST.fullmatch(text):
@@ -275,11 +291,15 @@ class RunParser:
             return
         program = programs.pop() if len(programs) == 1 else ""
         conditions = conditions_of_command(line.text, program) if program else ""
-        command = _Command(program, conditions, {} if is_export(line.text) else settings)
+        ranks = launched_ranks(line.text) or 0
+        for each in _OF_PROCESS.finditer(line.text.partition(program)[2] if ranks else ""):
+            ranks = min(ranks * int(each[1]), MOST_RANKS)
+        command = _Command(program, conditions, {} if is_export(line.text) else settings, ranks)
         self.commands[line.stream] = self.last_command = command
         run = self.current.get(line.stream)
         if run is not None and not run.is_table:
             run.program, run.command = command.program, command.conditions
+            run.launched = command.ranks
 
     def _command_of(self, stream: str) -> _Command:
         """The last command of a stream, or of the whole log where the stream has none."""

@@ -201,7 +201,9 @@ def _complete(table: _OsuTable, name: str) -> None:
     }
     is_block = _is_block(table.op)
     shown = Counter(
-        round(busbw / algbw) + 1 if is_block else ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
+        round(busbw / algbw) + 1
+        if is_block
+        else ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
         for algbw, busbw in rates.values()
     )
     del shown[0]

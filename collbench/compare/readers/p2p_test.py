@@ -52,13 +52,7 @@ class _P2pMatrix:
     rates: dict[_Pair, float] = field(default_factory=dict)
 
 
-def is_mine(text: str) -> bool:
-    r"""Whether the text is p2pBandwidthLatencyTest's.
-
-    >>> is_mine("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n")
-    True
-    """
-    return HEADING.search(text) is not None
+is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:

@@ -1,10 +1,12 @@
-"""The text of perftest: ib_write_bw, ib_read_bw and ib_send_bw.
+"""The text of perftest: ib_write_bw, ib_read_bw and ib_send_bw, and ib_write_lat and its like.
 
 A row is of messages one way between two hosts, many in flight; with -b both ways at once, of which
-a row has half. Rates are 10^9 bits a second (--report_gbits) or 2^20 bytes. Latencies
-(ib_write_lat) have no counterpart. Source: perftest 4.5 to 24.
+a row has half. Rates are 10^9 bits a second (--report_gbits) or 2^20 bytes. A latency is the
+typical one (the median) of one message, half a round trip but for reads. Source: perftest 4.5 to
+24.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,8 +30,14 @@ HEADING = re.compile(
     r"(?:RDMA_(?:Write|Read)|Send|RDMA_Atomic) (?:Bidirectional )?(?:BW|Latency) Test"
     r"|#bytes\s+#iterations"
 )
-_TITLE = re.compile(r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?BW Test")
-_COLUMNS = re.compile(r"#bytes\s+#iterations\s+BW peak\[(?P<unit>[\w/]+)\]")
+_TITLE = re.compile(
+    r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?(?:BW|(?P<lat>Latency)) Test"
+)
+_COLUMNS = re.compile(r"#bytes\s+#?iterations\s+(?:BW peak|t_\w+)\[(?P<unit>[\w/]+)\]")
+_TIME = re.compile(r"\bt_(\w+)\[usec\]")
+_LATENCIES = re.compile(
+    r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})(?P<times>(?:\s+\d{1,9}\.\d\d)+)(?![\d.])"
+)
 _ROW = re.compile(
     r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})\s+(?P<peak>\d+\.\d+)\s+(?P<mean>\d+\.\d+)"
     r"(?:\s+(?P<messages>\d+\.\d{1,9})(?!\S))?"
@@ -54,17 +62,12 @@ class _PerftestRun:
     what: str
     is_both: bool
     unit: str = ""
+    times: list[str] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     rows: list[tuple[int, re.Match[str]]] = field(default_factory=list)
 
 
-def is_mine(text: str) -> bool:
-    r"""Whether the text is perftest's.
-
-    >>> is_mine("          RDMA_Write BW Test\n")
-    True
-    """
-    return HEADING.search(text) is not None
+is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
@@ -73,7 +76,14 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     runs = _runs(text)
     link = {float(rate["rate"]) for rate in _RATE.finditer(text)}
     rows = []
+    if (slow := text.find("CPU Frequency is not max")) >= 0:
+        said = "the CPU's clock was not at its highest, by which perftest counts ({at}): cpupower"
+        remarks.add(f"{said} frequency-set -g performance", text.count("\n", 0, slow) + 1)
     for run in runs:
+        span = ForeignTable(first=run.line, last=run.rows[-1][0], conditions=run.fields)
+        if run.times:
+            rows += [(span, line, row) for line, row in _latencies(run, remarks)]
+            continue
         if run.unit not in _BYTES_GBS:
             remarks.add(f"rates in '{run.unit}' ({{at}}) are not known: left out", run.line)
             continue
@@ -83,15 +93,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         for line, row in run.rows:
             if _contradicts(run, row):
                 remarks.add("rate and messages a second do not fit each other ({at})", line)
-        span = ForeignTable(
-            first=run.line, last=run.rows[-1][0] if run.rows else run.line, conditions=run.fields
-        )
         rows += [(span, line, row) for line, row in _records(run)]
     if not rows:
-        raise UsageError(
-            f"{name}: no row of a bandwidth follows perftest's title",
-            "give what ib_write_bw prints; latencies of ib_write_lat have no counterpart here",
-        )
+        said = "; ".join(("no whole row follows perftest's title", *remarks.texts()))
+        raise UsageError(f"{name}: {said}", "give all that ib_write_bw or ib_write_lat prints")
     return merged(rows, name), remarks.texts()
 
 
@@ -103,8 +108,12 @@ def _runs(text: str) -> list[_PerftestRun]:
         elif columns := _COLUMNS.search(line.text):
             if not runs or runs[-1].unit:
                 runs.append(_PerftestRun(line.number, "", False))
-            runs[-1].unit = columns["unit"]
-        elif runs and runs[-1].unit and (row := _ROW.match(line.text.strip())):
+            runs[-1].unit, runs[-1].times = columns["unit"], _TIME.findall(line.text)
+        elif (
+            runs
+            and runs[-1].unit
+            and (row := (_LATENCIES if runs[-1].times else _ROW).match(line.text.strip()))
+        ):
             runs[-1].rows.append((line.number, row))
         elif runs:
             runs[-1].fields |= {one["name"]: one["value"] for one in _FIELD.finditer(line.text)}
@@ -149,26 +158,46 @@ def _judged(run: _PerftestRun, link_gbits: float, *, of_gpu: bool) -> Iterator[s
     yield ways_told("messages", is_both=run.is_both)
 
 
+def _latencies(run: _PerftestRun, remarks: ForeignRemarks) -> Iterator[tuple[int, Record]]:
+    """The typical time of each size, or the mean where that alone was taken (-D)."""
+    least: tuple[float, str] = (math.inf, "")
+    for line, row in run.rows:
+        times = dict(zip(run.times, map(float, row["times"].split()), strict=False))
+        time = times.get("typical", 0.0 if "typical" in run.times else times.get("avg", 0.0))
+        if not times.get("min", 0.0) <= time <= times.get("max", math.inf) or not time:
+            remarks.add("{count} rows left out, cut or with times that do not fit ({at})", line)
+            continue
+        least = min(least, (time, row["bytes"]))
+        yield line, _record(run, row, time, "one-way")
+    if least[1]:
+        via = f" by {run.fields['Device']}" if "Device" in run.fields else ""
+        way = "there and back" if run.what == "RDMA_Read" else "half a round trip"
+        remarks.add(
+            f"{run.what or 'perftest'} takes {least[0]:g} us for {least[1]} bytes{via}, {way} ({{at}})",
+            run.line,
+        )
+
+
 def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
-    depth = run.fields.get("TX depth", "128")
     way = "" if run.is_both else "one-way "
     for line, row in run.rows:
         rate, size_bytes = _gbits(run, row) / 8, int(row["bytes"])
-        if not rate or not size_bytes or not NUMBER.fullmatch(row["mean"]):
-            continue
-        yield (
-            line,
-            foreign(
-                op="sendrecv",
-                backend="verbs",
-                ranks=2,
-                size_bytes=size_bytes,
-                times_us=[size_bytes / rate / 1e3],
-                hosts=2,
-                count=size_bytes,
-                iters=min(int(row["iters"]), 10**9),
-                device=run.fields.get("Device", ""),
-                versions=f"perftest {run.what}".strip(),
-                traffic=f"{way}window-{depth}",
-            ),
-        )
+        if rate and size_bytes and NUMBER.fullmatch(row["mean"]):
+            traffic = f"{way}window-{run.fields.get('TX depth', '128')}"
+            yield line, _record(run, row, size_bytes / rate / 1e3, traffic)
+
+
+def _record(run: _PerftestRun, row: re.Match[str], time_us: float, traffic: str) -> Record:
+    return foreign(
+        op="sendrecv",
+        backend="verbs",
+        ranks=2,
+        size_bytes=int(row["bytes"]),
+        times_us=[time_us],
+        hosts=2,
+        count=int(row["bytes"]),
+        iters=min(int(row["iters"]), 10**9),
+        device=run.fields.get("Device", ""),
+        versions=f"perftest {run.what}".strip(),
+        traffic=traffic,
+    )

@@ -1,0 +1,118 @@
+"""The text of ucx_perftest, of UCX: for each test a table, of which the last row counts: the median,
+mean and overall time of a message, the rate now and overall, and messages a second.
+
+Rates are 2^20 bytes. A latency is half a round trip; the time of a bandwidth is that of one of
+several messages in flight. The size stands in the command (-s) or in a line of its own. Source: UCX
+1.5 to 1.19 (perftest.c).
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from collbench.compare.readers.foreign import (
+    ForeignRemarks,
+    ForeignTable,
+    foreign,
+    merged,
+    ways_told,
+)
+from collbench.compare.readers.log_lines import log_lines
+from collbench.core.errors import UsageError
+from collbench.core.record import Record
+
+TOOL = "ucx_perftest"
+IS_DOCUMENT = False
+HEADING = re.compile(r"\|.{0,40}\| +(?:latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
+_COMMAND = re.compile(r"\bucx_perftest\b.*")
+_OPTION = re.compile(r"\s-(?P<name>[ts])[= ]?(?P<value>\w{1,40})(?!\S)")
+_TITLE = re.compile(r"={5,} (?P<test>\w{1,40}) ={5,}|\| Message size: +(?P<size>\d{1,15})\b")
+_ROW = re.compile(
+    r"(?:\[thread \d+\]|Final:)?\s*(?P<iters>\d{1,12})\s+[\d.]+\s+[\d.]+\s+(?P<us>\d{1,9}\.\d{3})"
+    r"\s+[\d.]+\s+(?P<mib>\d{1,9}\.\d\d)\s+\d+\s+(?P<rate>\d{1,12})\s*$"
+)
+_FITTING = 0.02  # of a rate by that of messages, which is rounded
+_LEAST_RATE = 100  # messages a second, whose rounding is small enough
+
+is_mine = HEADING.search
+
+
+@dataclass(slots=True)
+class _UcxTable:
+    line: int
+    test: str
+    size_bytes: int
+    is_latency: bool
+    row: re.Match[str] | None = field(default=None)
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    remarks = ForeignRemarks("line")
+    rows = []
+    for table in _tables(text, remarks):
+        if table.row is None:
+            remarks.add("no whole row follows the heading of {at}", table.line)
+            continue
+        gbs, time_us = float(table.row["mib"]) * 2**20 / 1e9, float(table.row["us"])
+        if not gbs or not time_us:
+            continue
+        test, messages = table.test or "ucx_perftest", int(table.row["rate"])
+        size_bytes = table.size_bytes
+        if size_bytes and abs(gbs * 1e9 / max(messages, 1) / size_bytes - 1) > _FITTING:
+            if messages >= _LEAST_RATE:
+                remarks.add("size, rate and messages a second do not fit ({at})", table.line)
+                size_bytes = 0
+        if table.is_latency:
+            said = f"{test} takes {time_us:g} us, half a round trip ({{at}})"
+        else:
+            said = f"{test} reaches {gbs:.4g} GB/s ({8 * gbs:.4g} Gb/s) one way ({{at}})"
+        if not size_bytes:
+            said += f", in messages of about {gbs * 1e9 / max(messages, 1):.3g} bytes"
+        remarks.add(said, table.line)
+        if size_bytes:
+            remarks.add(ways_told("messages", is_both=False), table.line)
+            span = ForeignTable(first=table.line, last=table.line, conditions={"the test": test})
+            row = foreign(
+                op="sendrecv",
+                backend="ucx",
+                ranks=2,
+                size_bytes=size_bytes,
+                times_us=[time_us if table.is_latency else size_bytes / gbs / 1e3],
+                iters=int(table.row["iters"]),
+                device="",
+                versions=f"ucx_perftest {table.test}".strip(),
+                traffic="one-way" if table.is_latency else "one-way window-ucx",
+            )
+            rows.append((span, table.line, row))
+    said = remarks.texts()
+    if not rows:
+        raise UsageError(
+            f"{name}: no row: {'; '.join(said)}",
+            "the size is missing: keep the command (-s) above it",
+        )
+    return merged(rows, name), said
+
+
+def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
+    tables: list[_UcxTable] = []
+    test, size_bytes = "", 0
+    for line in log_lines(text, HEADING):
+        if HEADING.match(line.text):
+            is_latency = test.endswith("lat") or (not test and "latency" in line.text)
+            tables.append(_UcxTable(line.number, test, size_bytes, is_latency))
+        elif title := _TITLE.search(line.text):
+            test = title["test"] or test
+            size_bytes = int(title["size"] or size_bytes)
+            if tables and tables[-1].row is None:  # the size stands below the heading
+                tables[-1].size_bytes = size_bytes
+        elif command := _COMMAND.search(line.text):
+            given = {one["name"]: one["value"] for one in _OPTION.finditer(command[0])}
+            test, size = given.get("t", ""), given.get("s", "8" if given else "")
+            size_bytes = int(size) if size.isdecimal() and len(size) < 16 else 0
+        elif "CPU affinity is not set" in line.whole:
+            remarks.add(
+                "the program was bound to no core ({at}), which costs time: -c CORE", line.number
+            )
+        elif tables and (row := _ROW.match(line.text.strip())):
+            tables[-1].row = row
+    return tables
