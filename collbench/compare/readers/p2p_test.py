@@ -9,6 +9,7 @@ have no counterpart. Source: cuda-samples, p2pBandwidthLatencyTest.cu, of CUDA 8
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from collbench.compare.readers.foreign import (
     NUMBER,
@@ -39,6 +40,12 @@ _SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
 _SLOWER = 0.9  # of the rate without peer access
 _SAME = 1.1
 _MOST_NAMED = 4
+# GB/s one way of a healthy link, without and with the loss by switches and sockets
+_PCIE = (
+    (46.0, 58.0, "PCIe 5.0 x16"),
+    (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
+    (10.0, 14.0, "PCIe 3.0 x16 or 4.0 x8"),
+)
 
 _Pair = tuple[int, int]
 
@@ -105,11 +112,15 @@ def _matrices(
             current.columns = tuple(map(int, columns[1].split()))
         elif current is not None and (row := _ROW.match(said.strip())):
             cells = row[2].split()
-            if len(cells) != len(current.columns) or not all(map(NUMBER.fullmatch, cells)):
-                remarks.add("{count} rows of matrices cut left out ({at})", line.number)
-                continue
-            for column, cell in zip(current.columns, cells, strict=True):
-                current.rates[int(row[1]), column] = float(cell)
+            if len(cells) == len(current.columns) and all(map(NUMBER.fullmatch, cells)):
+                for column, cell in zip(current.columns, cells, strict=True):
+                    current.rates[int(row[1]), column] = float(cell)
+    for one in found:
+        rows = {row for row, _ in one.rates}
+        if lost := [f"GPU {gpu}" for gpu in one.columns if gpu not in rows]:
+            remarks.add(
+                f"the rows of {some_of(lost, _MOST_NAMED)} are missing or cut ({{at}})", one.line
+            )
     return found, refused
 
 
@@ -159,7 +170,10 @@ def _judged(found: Sequence[_P2pMatrix], *, is_direct: bool) -> Iterator[str]:
             " nvidia-smi topo -p2p r says whether driver or kind of GPU refuse it"
         )
     elif rates[True]:
-        yield f"what P2P gains, {ways}, cannot be told: no matrix without it is whole here"
+        each = median(rates[True].values()) / (2 if found[0].is_both else 1)
+        link = next((name for low, high, name in _PCIE if low < each <= high), "")
+        as_link = f"{each:.3g} GB/s each way, in the median, is what {link} gives; " if link else ""
+        yield f"{as_link}what P2P gains, {ways}, cannot be told: no matrix without it is whole here"
     uneven = [
         f"GPU {a} to {b} {rate:g} and back {rates[True][b, a]:g} GB/s"
         for (a, b), rate in rates[True].items()

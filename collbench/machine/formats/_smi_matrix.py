@@ -10,6 +10,9 @@ from collbench.machine.topology.model import P2P, P2P_MEANINGS
 # the last: NICs by their names, before driver 515
 _DEVICE = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|[a-z]\w{1,30}\d")
 _CLASS = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?")
+_HEADLESS = re.compile(
+    r"\s*(?P<label>(?:GPU|NIC)\d{1,4})(?P<cells>(?:\s+(?:X|PIX|PXB|PHB|NODE|SYS|NV[1-9]\d?)(?!\S))+)"
+)
 _STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
 # cells and labels that lost the space between them
 _CELLS = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?|OK|CNS|GNS|TNS|X")
@@ -54,6 +57,26 @@ def is_header(line: str) -> bool:
         and re.fullmatch(r"GPU\d{1,4}", cells[0]) is not None
         and (len(cells) == 1 or _is_label(_parted(cells[1], _LABELS)[0]))
     )
+
+
+def headed(lines: Sequence[str]) -> list[str]:
+    """The lines, with a heading above the rows of a matrix that lost it, as far as they tell it:
+    each has X in the column of its own.
+
+    >>> headed(["GPU1 NV4 X SYS", "NIC0 SYS SYS X"])[0]
+    'GPU0 GPU1 NIC0'
+    """
+    found = [(at, row) for at, line in enumerate(lines) if (row := _HEADLESS.match(line))]
+    rows = {row["label"]: row["cells"].split() for _, row in found}
+    places = {cells.index("X"): label for label, cells in rows.items() if cells.count("X") == 1}
+    width = max(map(len, rows.values()), default=0)
+    nics = (place - int(label[3:]) for place, label in places.items() if label.startswith("NIC"))
+    first_nic = next(nics, width)
+    labels = [places.get(at, f"GPU{at}" if at < first_nic else "") for at in range(width)]
+    is_told = width > 1 and width - 1 in places and len(set(labels)) == width <= _MAX_DEVICES
+    if not is_told or "" in labels or any(map(is_header, lines)):
+        return list(lines)
+    return [*lines[: found[0][0]], " ".join(labels), *lines[found[0][0] :]]
 
 
 def matrices(lines: Sequence[str], name: str) -> Iterator[SmiMatrix]:

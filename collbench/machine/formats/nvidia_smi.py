@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collbench.core.errors import UsageError
+from collbench.core.text import some_of
 from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._contradictions import checked, names
-from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, is_header, matrices
+from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, headed, is_header, matrices
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology, facts_of
@@ -22,6 +23,11 @@ from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology,
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
 _ALL_INACTIVE = re.compile(r"all links are in-?active", re.IGNORECASE)
+# of p2pBandwidthLatencyTest and of simpleP2P
+_ACCESS = re.compile(
+    r"Device=(\d{1,3}) CAN(NOT)? Access Peer Device=(\d{1,3})\b"
+    r"|Peer access from .{0,80}\(GPU(\d{1,3})\) -> .{0,80}\(GPU(\d{1,3})\) : (?:Yes|(No))"
+)
 _MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
@@ -33,7 +39,9 @@ def is_mine(text: str) -> bool:
     """
     if len(text) > _MAX_TEXT_CHARS or rocm_smi.is_mine(text):
         return False
-    return any(is_header(line) or _GPU_LINE.match(line) for line in _paste.lines(text))
+    lines = list(_paste.lines(text))
+    is_told = any(map(is_header, lines)) or any(map(_GPU_LINE.match, lines))
+    return is_told or _ACCESS.search(text) is not None or len(headed(lines)) > len(lines)
 
 
 def read(text: str, name: str) -> Topology:
@@ -44,11 +52,16 @@ def read(text: str, name: str) -> Topology:
     ... ].count
     2
     """
-    lines = list(_paste.lines(text))
+    pasted = list(_paste.lines(text))
+    lines = headed(pasted)
     tables = list(matrices(lines, name))
+    access = _access(text)
     connections = [table for table in tables if table.query == "m"]
     short = name.rpartition("/")[2]
     gpus, notes = _nvlink_speeds(lines, name, is_alone=not connections)
+    if len(lines) > len(pasted):
+        notes.append("the heading is missing: which column is whose is told by the X of the rows")
+    notes += _refused(access)
     if connections:
         first = connections[0]
         place = f"{name}, line {first.line}"
@@ -59,9 +72,10 @@ def read(text: str, name: str) -> Topology:
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"
             for other in connections[1:]
         ]
-    elif tables:
+    elif tables or access:
         labels = {label for table in tables for label in table.labels}
-        numbers = sorted(_number(label) for label in labels if label.startswith("GPU"))
+        known = {_number(label) for label in labels if label.startswith("GPU")}
+        numbers = sorted(known.union(*access))
         note = (
             "the text tells what GPUs may do to each other, not how they are connected (nvidia-smi"
             " topo -m does)"
@@ -92,7 +106,34 @@ def read(text: str, name: str) -> Topology:
     )
     topology = _rated(replace(topology, nodes=nodes, notes=(*topology.notes, *notes)))
     topology = checked(topology) if connections and not connections[0].lost else topology
-    return _with_p2p(topology, tables, name, is_alone=not connections)
+    topology = _with_p2p(topology, tables, name, is_alone=not connections)
+    ends = {gpu.index: gpu.id for gpu in topology.gpus}
+    told = {
+        (ends[a], ends[b], what): code
+        for (a, b), code in access.items()
+        for what in ("read", "write")
+        if a in ends and b in ends
+    }
+    return replace(topology, p2p=told | dict(topology.p2p))
+
+
+def _access(text: str) -> dict[tuple[int, int], str]:
+    """Whether GPUs reach each other's memory, as programs of CUDA print it."""
+    found = ((one, [cell for cell in one.groups() if cell and cell.isdigit()])
+             for one in _ACCESS.finditer(text))  # fmt: skip
+    return {(int(a), int(b)): "NS" if one[2] or one[6] else "OK" for one, (a, b) in found}
+
+
+def _refused(access: Mapping[tuple[int, int], str]) -> list[str]:
+    """A remark on who reaches whom, by the text's own words."""
+    if not access:
+        return []
+    refused = [f"GPU{a} to GPU{b}" for (a, b), code in access.items() if code != "OK"]
+    able = len(access) - len(refused)
+    said = (
+        f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs here"
+    )
+    return [said + (f", not for {some_of(refused, 4)}" if refused else "")]
 
 
 def _rated(topology: Topology) -> Topology:
