@@ -27,11 +27,13 @@ _LINK = re.compile(
 )
 _PORT = re.compile(r"\s*[Pp]ort:?\s+(\d{1,3}):?\s*\Z")
 _VALUE = re.compile(
-    r"\s*(?P<key>state|phys(?:ical)? state|rate|link[_ ]layer|active_speed|phys_state):\s*"
+    r"\s*(?P<key>state|phys(?:ical)? state|rate|link[_ ]layer|node[_ ]guid|phys_state):\s*"
     r"(?:\d{1,2}: )?(?P<value>\S.{0,60})",
     re.IGNORECASE,
 )
-_GPU = re.compile(r"GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*\Z")
+_GPU = re.compile(
+    r"(?:GPU |(?P<excerpt>Bus Id +: ))(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*\Z"
+)
 _KEY = re.compile(
     r"(?P<indent>\s*)(?P<key>[A-Za-z][\w /()-]{0,60}?)\s*(?::\s*(?P<value>.{0,80}))?\Z"
 )
@@ -42,18 +44,20 @@ _FACT = re.compile(
 )
 STATE_WORDS = (
     "CA '", "nfiniband device", "hca_id", "nvidia-nccl", "nvidia_nccl", "PyTorch version",
-    "driver version", "CUDA used", "CUDA runtime version", "GPU 0",
+    "driver version", "CUDA used", "CUDA runtime version", "GPU 0", "Bus Id ",
     "physical_state", "==> ", "Port 1:",
 )  # fmt: skip
 
 
 @dataclass(slots=True)
 class Port:
-    """A port as it is told; rate_gbits: 0 if it is not told."""
+    """A port as it is told; rate_gbits: 0 if it is not told. link: the state of the wire."""
 
     name: str
     place: LogPlace
     state: str = ""
+    link: str = ""
+    has_guid: bool = True
     layer: str = ""
     rate_gbits: float = 0.0
 
@@ -97,7 +101,7 @@ class StateReader:
             self._port = self._begin(found[1], place)
         elif self._port is not None and not self._gpu and (value := _VALUE.match(line)):
             self._take_port(self._port, value["key"].lower(), value["value"].strip())
-        elif gpu := _GPU.search(line.rstrip()):
+        elif (gpu := _GPU.search(line.rstrip())) and (not self._gpu or not gpu["excerpt"]):
             self._left, self._gpu, self._device = _MOST_LINES, gpu["bus"], ""
             self._sections = []
         elif wheel := _WHEEL.search(line):
@@ -126,6 +130,10 @@ class StateReader:
             port.rate_gbits = float(number[0]) if number else 0.0
         elif key in ("link_layer", "link layer"):
             port.layer = value
+        elif key.startswith("phys"):
+            port.link = value.lower()
+        else:
+            port.has_guid = re.search("[1-9a-f]", value.lower().removeprefix("0x")) is not None
 
     def _take_gpu(self, match: re.Match[str], place: LogPlace) -> None:
         indent, key = len(match["indent"]), match["key"].strip()
@@ -158,8 +166,12 @@ class StateReader:
         ports = [port for port in self._ports.values() if port.state]
         up = [port for port in ports if port.state.startswith("ACTIVE")]
         for port in ports:
-            if port.state.startswith(("DOWN", "POLLING", "DISABLED")):
-                self._keep("port-down", f"{port.name}: {port.state}", port.place)
+            is_down = port.state.startswith(("DOWN", "POLLING", "DISABLED"))
+            if port not in up and not port.has_guid:
+                self._keep("port-without-guid", f"{port.name}: {port.state}", port.place)
+            elif is_down:
+                name = "port-held-down" if port.link.startswith("linkup") else "port-down"
+                self._keep(name, f"{port.name}: {port.state}", port.place)
             elif port.state.startswith(("INIT", "ARMED")):
                 self._keep("port-initializing", f"{port.name}: {port.state}", port.place)
         for port in up:

@@ -78,6 +78,10 @@ def read(text: str, name: str) -> Topology:
     limit_cpus(cpus, name)
     p2p = _access(tables, len(nodes))
     notes = ["the text tells no widths and no speeds of PCIe", *_lost(types), *_refused(p2p)]
+    if cpus and not any(map(_NUMA.match, lines)):
+        notes.append(
+            "NUMA nodes are made up from the hops between GPUs: the text does not tell them"
+        )
     if any(link.usable_gbs is None for link in bundles):
         notes.append(
             "the text does not tell the number or the generation of xGMI links: their rates are"
