@@ -5,13 +5,13 @@ from itertools import islice
 
 from collbench.core.text import some_of
 from collbench.doctor.check import Finding
+from collbench.jobs.log_finding import log_finding, told
 from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
 _LONGEST_NAMES = 80  # characters that are said twice
 _ONE_LINE = " One line of one rank makes the difference: a digit that was damaged there would, too."
-_UNMEASURED = "a hang has no cost that could be measured"
 
 
 def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
@@ -31,18 +31,12 @@ def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             f"{some_of(names, _MOST_NAMED)} called {text}" + (f" ({place})" if place else "")
             for (text, names), place in zip(one.calls.items(), one.places, strict=True)
         ]
-        yield Finding(
-            check="mismatched-collective",
-            subject=f"operation {one.number + 1} of {one.group}",
-            seen="; ".join(calls[:4]),
-            why="All ranks of a communicator must call the same collective, with the same count,"
-            " type, operation and root. Where they do not, ranks wait for ever or get wrong data."
-            + _ONE_LINE
-            * one.is_by_one,
-            change="look at what the ranks that differ did before: other branches, other numbers of"
-            " batches, tensors of other sizes",
-            severity="fault",
-            unmeasured=_UNMEASURED,
+        yield told(
+            "mismatched-collective",
+            f"operation {one.number + 1} of {one.group}",
+            "; ".join(calls[:4]),
+            row="collectives-differ",
+            more=_ONE_LINE * one.is_by_one,
         )
 
 
@@ -56,15 +50,8 @@ def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     rest = [one for same in list(together.values())[_MOST_NAMED:] for one in same]
     late = some_of((f"{one.name} of {one.group}" for one in rest), _MOST_NAMED)
     if rest:
-        yield Finding(
-            check="rank-behind",
-            subject=f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators",
-            seen=f"{late} are behind",
-            why="Most of them are a consequence of those above.",
-            change="first look at those above",
-            severity="remark",
-            unmeasured=_UNMEASURED,
-        )
+        many = f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators"
+        yield told("rank-behind", many, f"{late} are behind", row="more-behind")
 
 
 def _stuck(same: Sequence[Behind]) -> Finding:
@@ -95,18 +82,17 @@ def _stuck(same: Sequence[Behind]) -> Finding:
             + " If the job still runs that may be normal: ask again, and see whether it stays."
             * now
         )
-    return Finding(
-        check="rank-behind",
-        subject=f"{names} of {one.group}",
-        seen=f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
+    return log_finding(
+        "rank-behind",
+        f"{names} of {one.group}",
+        f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
         f" operation {one.made + 1}{waiting}",
-        why=why + _ONE_LINE * one.is_by_one,
-        change="first look at the ranks that wait for nobody"
+        why + _ONE_LINE * one.is_by_one,
+        "first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names if len(names) < _LONGEST_NAMES else 'these'}: the last lines, the"
         " stack (py-spy dump), and dmesg of its host",
-        severity="remark" if one.is_blocked else "risk" if is_open else "fault",
-        unmeasured=_UNMEASURED,
+        "remark" if one.is_blocked else "risk" if is_open else "fault",
         is_general=True,
     )
 
@@ -114,33 +100,15 @@ def _stuck(same: Sequence[Behind]) -> Finding:
 def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for group in groups:
         if group.p2p_texts:
-            yield Finding(
-                check="unpaired-send",
-                subject=group.name,
-                seen="; ".join(group.p2p_texts[:4]),
-                why="Every send waits for its receive, and every receive for its send.",
-                change="compare the peers and the number of micro-batches of these ranks",
-                severity="fault",
-                unmeasured=_UNMEASURED,
-            )
+            yield told("unpaired-send", group.name, "; ".join(group.p2p_texts[:4]))
 
 
 def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for group in groups:
         if not group.is_aligned:
             names = some_of([one.name for one in group.lanes], _MOST_NAMED)
-            yield Finding(
-                check="hang-unaligned",
-                subject=group.name,
-                seen=f"what these called cannot be held against each other: {names}",
-                why="NCCL's counter of operations (opCount) does not move in this log, what one"
-                " rank has begins behind the end of another, or several communicators of this size"
-                " or name may be those of these ranks, so that nobody can tell which operations"
-                " belong together, and who is behind.",
-                change="give the logs from the start of the job, or the same part of all ranks",
-                severity="risk",
-                unmeasured=_UNMEASURED,
-            )
+            seen = f"what these called cannot be held against each other: {names}"
+            yield told("hang-unaligned", group.name, seen)
 
 
 def _missing(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
@@ -151,13 +119,5 @@ def _missing(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
             absent = [f"rank {rank}" for rank in islice(unseen, _MOST_NAMED)]
             more = group.nranks - len(group.lanes) - len(absent)
             others = f" and {more} more" if more > 0 else ""
-            yield Finding(
-                check="rank-missing",
-                subject=group.name,
-                seen=f"no operation of {', '.join(absent)}{others} is in the files",
-                why="They never came, or their logs were not given: then this cannot say more of"
-                " them.",
-                change="give the logs of all ranks",
-                severity="risk",
-                unmeasured=_UNMEASURED,
-            )
+            seen = f"no operation of {', '.join(absent)}{others} is in the files"
+            yield told("rank-missing", group.name, seen, row="logs-missing")

@@ -1,5 +1,6 @@
 """What all findings of a log share: they stand in lines, and have no times."""
 
+from collbench.core import catalog
 from collbench.core.text import some_of
 from collbench.doctor.check import Finding, Severity
 from collbench.jobs.nccl_log.places import Seen
@@ -59,3 +60,23 @@ def log_finding(
         unmeasured=UNMEASURED,
         is_general=is_general,
     )
+
+
+def told(
+    check: str,
+    subject: str,
+    seen: str,
+    severity: Severity | None = None,
+    *,
+    row: str = "",
+    more: str = "",
+    change: str = "",
+    is_general: bool = False,
+) -> Finding:
+    """A finding in the words of its row in the table of findings, and more behind them; severity
+    and change: where they are not the row's.
+    """
+    words = catalog.load("causes", "findings")[row or check]
+    severity = severity or words.get("severity", "risk")
+    why, change = words["why"] + more, change or words["change"]
+    return log_finding(check, subject, seen, why, change, severity, is_general=is_general)

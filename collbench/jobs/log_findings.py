@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from collbench.core.text import counted, some_of
 from collbench.doctor.check import Finding, Severity, ranked
 from collbench.jobs.log_errors import IB_COMPLETION, is_mild, numbered
-from collbench.jobs.log_finding import log_finding, places, shown, whose
+from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, merged
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
@@ -166,13 +166,10 @@ def _versions(report: LogReport) -> Iterator[Finding]:
         return
     rows = [f"{version} ({places(seen)})" for version, seen in report.versions.items()]
     numbers = {version.split("+")[0].split("-")[0] for version in report.versions}
-    yield log_finding(
+    yield told(
         "versions",
         f"{len(report.versions)} versions",
         "; ".join(rows[:4]),
-        "Ranks with different versions of NCCL cannot talk to each other, or take other algorithms;"
-        " in the log of several jobs this is no fault.",
-        "use one container image; see which libnccl.so.2 each rank loads",
         "risk" if len(numbers) > 1 else "remark",
     )
 
@@ -220,32 +217,27 @@ def _networks(report: LogReport) -> Iterator[Finding]:
     is_socket = "Socket" in report.networks
     if adapters and (sockets or (is_socket and "IB" not in report.networks)):
         seen = report.networks.get("Socket") or Seen()
-        yield log_finding(
+        forced = _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA"))
+        yield told(
             "sockets",
             f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "the network",
             f"Socket is used, {places(seen)}; {next(iter(adapters))} is there,"
             f" {places(next(iter(adapters.values())))}",
-            "TCP sockets reach a tenth of what InfiniBand or RoCE does, and load the cores.",
-            f"unset {' '.join(forced)}"
-            if (forced := _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA")))
-            else "see that all hosts have the adapters, and that their ports are up: ibv_devinfo",
-            "fault",
+            row="sockets-beside-adapters",
+            change=f"unset {' '.join(forced)}" if forced else "",
         )
     elif sockets or (report.is_between_hosts and is_socket and "IB" not in report.networks):
         off = ("NCCL_IB_DISABLE", "1") in report.settings
         seen = report.networks.get("Socket") or _links_of(report, "NET/Socket")
         none = f"; no device found, {places(report.no_ib)}" if report.no_ib.count else ""
         pairs = f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "ranks"
-        yield log_finding(
+        yield told(
             "sockets",
             f"{pairs} of different hosts",
             f"via NET/Socket, {places(seen)}{none}",
-            "The hosts are joined by TCP sockets: no InfiniBand, RoCE or EFA was found."
-            + (" The log shows NCCL_IB_DISABLE=1." if off else ""),
-            "unset NCCL_IB_DISABLE"
-            if off
-            else "if the hosts have such adapters: ibv_devinfo inside the container, --device"
-            " /dev/infiniband, libibverbs; on AWS the plug-in aws-ofi-nccl",
+            row="sockets-between-hosts",
+            more=" The log shows NCCL_IB_DISABLE=1." if off else "",
+            change="unset NCCL_IB_DISABLE" if off else "",
         )
 
 
@@ -256,15 +248,10 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
     if is_told or not seen or any(kind != "Socket" for kind, _ in report.nics):
         return
     hosts = sorted({host for one in seen for host in one.hosts})
-    yield log_finding(
+    yield told(
         "sockets",
         f"hosts {some_of(hosts)}" if len(hosts) > 1 else "the network, if there are several hosts",
         f"Socket, {places(seen[0])}",
-        "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
-        " that no InfiniBand, RoCE or EFA was found, and an address of Docker's own bridge"
-        " (172.17.*) is not reached from there.",
-        "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
-        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl; docker --network=host",
         "risk" if len(hosts) > 1 else "remark",
     )
 
@@ -273,27 +260,20 @@ def _unfinished(report: LogReport) -> Iterator[Finding]:
     """A log that ends while ranks are joined."""
     seen = _links_of(report)
     if seen.count and not any(one.complete or one.calls for one in report.communicators):
-        yield log_finding(
+        yield told(
             "start-unfinished",
             "the communicator",
             f"{places(seen)}: ranks are joined; no line says Init COMPLETE",
-            "In a part of a log that is nothing. If it hangs there, a rank did not come, or data do"
-            " not arrive: within a host for an IOMMU or ACS, between hosts for the network.",
-            "the whole log of all ranks; py-spy dump of each; one run with NCCL_P2P_DISABLE=1",
-            "remark",
         )
 
 
 def _peers(report: LogReport) -> Iterator[Finding]:
     """GPUs that are connected, and do not reach each other."""
     for link, seen in report.p2p_off.items():
-        yield log_finding(
+        yield told(
             "peer-access",
             _hosts(seen, _host_count(report)),
             f"{places(seen)}: peer access is disabled between {link} GPUs",
-            "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
-            " or a virtual machine forbids it.",
-            "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
         )
 
 
@@ -364,24 +344,10 @@ def _is_old_for_peermem(version: str) -> bool:
 
 def _plugins(report: LogReport) -> Iterator[Finding]:
     for (kind, why), seen in report.failed_plugins.items():
-        yield log_finding(
-            "plugin",
-            f"plug-in of {kind or 'NCCL'}",
-            f"{why[:_MOST_SHOWN]}, {places(seen)}",
-            "The plug-in's file is there and did not load, so that NCCL goes on without it: on"
-            " clouds whose network needs it that means sockets.",
-            "ldd on the file names what is missing; take the plug-in's version for this NCCL",
-        )
+        yield told("plugin", f"plug-in of {kind or 'NCCL'}", f"{why[:_MOST_SHOWN]}, {places(seen)}")
     for (kind, name), seen in report.nics.items():
         if kind == "Libfabric" and name.startswith(("tcp", "sockets", "udp")):
-            yield log_finding(
-                "libfabric-sockets",
-                f"provider {name}",
-                places(seen),
-                "The plug-in for libfabric took its provider for sockets: it found no EFA,"
-                " Slingshot or InfiniBand, so that data goes by TCP and host memory.",
-                "fi_info -p efa (cxi, verbs) and the device in the container; unset FI_PROVIDER",
-            )
+            yield told("libfabric-sockets", f"provider {name}", places(seen))
 
 
 def _interfaces(report: LogReport) -> Iterator[Finding]:
@@ -397,14 +363,10 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
         if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host)
     }
     if wrong:
-        yield log_finding(
+        yield told(
             "interface",
             some_of(wrong, 4),
             f"interface {some_of(wrong, 4)}, {places(next(iter(wrong.values())))}",
-            "This interface belongs to containers or virtual machines of one host, or to the"
-            " host alone: other hosts cannot be reached by it, or only slowly.",
-            "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
-            " the hosts share",
             "fault"
             if is_several
             else "risk"
@@ -419,16 +381,11 @@ def _rings(report: LogReport) -> Iterator[Finding]:
             found = crossings(known, order, report.numa)
             if found is not None and found[0] > found[1]:
                 ranks = " ".join(map(str, order[:16]))
-                yield log_finding(
+                yield told(
                     "ring-order",
                     f"a ring of {known.nranks} ranks, {count} channels",
                     f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
                     f" {places(known.seen)}",
-                    "The link between the processors carries the data of every step that crosses"
-                    " it, so that it is the slowest of the ring more than once.",
-                    "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
-                    " binding), and"
-                    " see that NCCL knows the topology (NCCL_TOPO_FILE in virtual machines)",
                 )
                 break
 
@@ -447,16 +404,12 @@ def _channels(report: LogReport) -> Iterator[Finding]:
             and report.links
             and any(via.startswith("P2P") for _, _, via in known.links)
         ):
-            yield log_finding(
+            yield told(
                 "channels",
                 f"{known.nranks} ranks",
                 f"{known.channels} channels, {places(known.seen)}"
                 + (f"; {', '.join(limited)}" if limited else ""),
-                "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
-                " needs more.",
-                f"unset {limited[0].partition('=')[0]}"
-                if limited
-                else "NCCL_MIN_NCHANNELS=16, and see whether it is faster",
+                change=f"unset {limited[0].partition('=')[0]}" if limited else "",
             )
             return
 
@@ -466,14 +419,11 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     for (name, value), seen in report.settings.items():
         known = effective.setdefault(name, (value, seen))
         if known[0] != value:
-            yield log_finding(
+            yield told(
                 "settings-differ",
                 name,
                 f"{known[0] or 'empty'} ({places(known[1])}) and {value or 'empty'}"
                 f" ({places(seen)})",
-                "Ranks have different values: what they agree on may be what nobody wanted, and"
-                " some variables must be the same everywhere.",
-                f"give all ranks the same {name}",
             )
     version = next(iter(report.versions), "")
     number = version.partition(" ")[2].partition("+")[0] if version.startswith("NCCL") else None
@@ -502,12 +452,9 @@ def _settings(report: LogReport) -> Iterable[Finding]:
 def _gone(report: LogReport) -> Iterator[Finding]:
     if report.gone and not report.warnings and not report.is_ended:
         text, seen = next(iter(report.gone.items()))
-        yield log_finding(
+        yield told(
             "remote-exit",
             _hosts(seen, _host_count(report)),
             f"{places(seen)}: {text[:_MOST_SHOWN]}",
-            "A connection to another rank closed, and the log does not end in order: that rank was"
-            " gone first.",
-            "look at the end of the other ranks' logs, and at dmesg there",
             is_general=True,
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collbench.core.text import counted, some_of
-from collbench.doctor.check import Finding
+from collbench.doctor.check import Finding, Severity
 from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
-from collbench.jobs.log_finding import log_finding, places, shown, whose
+from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen
 from collbench.jobs.nccl_log.state import known_state
@@ -48,15 +48,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
-        yield log_finding(
-            "ras-ok",
-            "RAS",
-            f"{report.ras.first}: {'; '.join(report.ras.summary())}",
-            "RAS says OK beside the errors here, which is no contradiction: it asks only whether"
-            " processes answer, and how many operations they have begun.",
-            "trust the errors; ask RAS again while the job hangs",
-            "remark",
-        )
+        yield told("ras-ok", "RAS", f"{report.ras.first}: {'; '.join(report.ras.summary())}")
 
 
 def _xids(report: LogReport) -> Iterator[Finding]:
@@ -95,58 +87,28 @@ def _ras(report: LogReport) -> Iterator[Finding]:
     ras = report.ras
     where = f"RAS's report, {ras.first}" if ras.first else ""
     if ras.garbage:
-        yield log_finding(
-            "ras-garbage",
-            "RAS",
-            f"{where}: {some_of(ras.garbage)}",
-            "These numbers can be of no rank: a bug of RAS in NCCL 2.27.3 and its like, not of the"
-            " job (NVIDIA/nccl#1762). What it says of that communicator is to be ignored.",
-            "update NCCL; look at the other communicators of the report",
-            "remark",
-        )
+        yield told("ras-garbage", "RAS", f"{where}: {some_of(ras.garbage)}")
     dead = ras.processes.get("DEAD", [])
     processes = [one for kind, some_ in ras.processes.items() if kind != "DEAD" for one in some_]
     for comm, members in (ras.missing or {"": processes}).items():
         # the report names processes first, and of communicators ranks alone
         named = [] if "process" in " ".join(members) else processes
         if members:
-            yield log_finding(
+            yield told(
                 "ras-missing",
                 "; ".join(filter(None, (some_of(members), some_of(named)))),
                 f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
-                "They gave RAS no data: each is dead, stopped, or cut off from the network,"
-                " and all others wait for it.",
-                "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
-                "fault",
             )
     if lost := [*dead, *(one for one in ras.lost if not one.startswith(tuple(dead) or "\0"))]:
-        yield log_finding(
-            "ras-dead",
-            some_of(lost),
-            where,
-            "RAS could not reach these processes for its time (60 s) and gives them up, or watches"
-            " them fail to answer.",
-            "look at that process and at dmesg of its host; leave the host out if it is gone",
-            "fault",
-        )
+        yield told("ras-dead", some_of(lost), where)
     for comm, members in ras.errors.items():
-        yield log_finding(
+        yield told(
             "ras-error",
             some_of(members),
             f"{where}: {f'communicator {comm}' if comm else 'the report'}",
-            "These ranks report an error of their communicator, at its start or later.",
-            "look at the logs of these ranks (NCCL_DEBUG=WARN), at the first error",
-            "fault",
         )
     for comm, states in ras.states.items():
-        yield log_finding(
-            "ras-states",
-            some_of(states),
-            f"{where}: communicator {comm}",
-            "Ranks of one communicator are at different places of its life, as while it is made or"
-            " ended. Where a second report says the same, a rank is stuck there.",
-            "ask RAS again; if it stays so, look at the few that differ",
-        )
+        yield told("ras-states", some_of(states), f"{where}: communicator {comm}")
 
 
 def _recorder(report: LogReport) -> Iterator[Finding]:
@@ -156,45 +118,14 @@ def _recorder(report: LogReport) -> Iterator[Finding]:
         seen = f"{one.place}: {what}" + _state_of(one)
         if one.kind == "absent":
             ranks = [f"rank {rank}" for rank in one.missing]
-            yield log_finding(
-                "rank-behind",
-                some_of(ranks) or "ranks that the report does not name",
-                seen,
-                "The others came to this collective and these did not: they died, are slow, or took"
-                " another way through the program.",
-                "look at these ranks: the last lines, the stack (py-spy dump), dmesg of the host",
-                "fault",
-            )
+            yield told("rank-behind", some_of(ranks) or "ranks that the report does not name", seen)
         elif one.kind in ("sizes", "wrong"):
-            yield log_finding(
-                "mismatched-collective",
-                one.fields.get("error msg", what),
-                seen,
-                "Ranks called it with other types, sizes or in another state. The analyser takes"
-                " the first rank as right, so that the culprit may be that one instead.",
-                "compare what these ranks called before it",
-                "fault",
-            )
+            yield told("mismatched-collective", one.fields.get("error msg", what), seen)
         elif one.kind == "dumps":
             ranks = [f"rank {rank}" for rank in one.missing]
-            yield log_finding(
-                "rank-missing",
-                some_of(ranks),
-                f"{one.place}: their dumps are missing",
-                "Without them nobody can say who did not come; a rank that wrote no dump may be the"
-                " one.",
-                "give the dumps of all ranks; look at these ranks first",
-            )
+            yield told("rank-missing", some_of(ranks), f"{one.place}: their dumps are missing")
         else:
-            yield log_finding(
-                "recorder",
-                what,
-                str(one.place),
-                "The analyser sees no error of the program in it: all whose dumps it had came with"
-                " the same call, so that the network, a GPU or a late rank is left.",
-                "look for errors of NCCL and Xid at that time",
-                "remark",
-            )
+            yield told("recorder", what, str(one.place))
 
 
 def _collective(one: RecorderReport) -> str:
@@ -231,26 +162,19 @@ def _silent(report: LogReport) -> Iterator[Finding]:
         first = _FIRST if number <= 1 else ""
         # of a text that has few ranks nothing follows
         if silent and not late and len(silent) <= len(waiting):
-            yield log_finding(
+            yield told(
                 "rank-silent",
                 some_of(silent),
                 f"{where}: at {what} wait {some_of(waiting)}; of {some_of(silent)} there is no"
                 " line",
-                "Ranks that wait say so when their time is over. One that died, or never came,"
-                f" says nothing: it is the suspect, unless its log was not given.{first}",
-                f"look at {some_of(silent)}: last lines, stack (py-spy dump), dmesg of the host",
+                more=first,
             )
         elif not late and not silent and len(waiting) > 1 and not report.ras.missing:
-            yield log_finding(
+            yield told(
                 "stuck-collective",
                 some_of(waiting),
                 f"{where}: all that speak came to {what}, and it did not end",
-                "If these are all ranks, the operation itself stands still: the network, a GPU, or"
-                " ranks that called it with other sizes. Else one that is not here did not come."
-                f"{first}",
-                "count them; look for Xid and errors of the network at that time;"
-                " NCCL_DEBUG_SUBSYS=COLL shows the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records"
-                " who is where",
+                more=first,
             )
 
 
@@ -264,30 +188,15 @@ def _unknown_speeds(report: LogReport) -> Iterator[Finding]:
     if not report.pci_unknown.count or (has_nvlink and not report.is_between_hosts):
         return  # what goes by NVLink is told
     said = f", maxBw {assumed[0]}" if assumed else ""
-    yield log_finding(
-        "pci-speed",
-        some_of(sorted(report.pci_unknown.hosts)) or "the machine",
-        f"{places(report.pci_unknown)}: no max_link_speed{said}",
-        f"The machine does not tell the speeds of its PCIe links, as virtual machines do, so that"
-        f" NCCL assumes {_ASSUMED_GBS:g} GB/s for each and chooses rings, channels and algorithms"
-        " by that.",
-        "NCCL_TOPO_FILE with the file of this machine's provider; collbench topo shows what is"
-        " known of it",
-    )
+    subject = some_of(sorted(report.pci_unknown.hosts)) or "the machine"
+    yield told("pci-speed", subject, f"{places(report.pci_unknown)}: no max_link_speed{said}")
 
 
 def _mixed_buffers(report: LogReport) -> Iterator[Finding]:
     is_told = any("/dev/shm/nccl- (size" in one.text for one in report.warnings.values())
     if len(report.host_buffers) > 1 and not is_told:
         where = "; ".join(f"{kind} {places(seen)}" for kind, seen in report.host_buffers.items())
-        yield log_finding(
-            "cumem-mixed",
-            "host memory between ranks",
-            where,
-            "Some ranks share host memory by cuMem and others by files, which fails where two of"
-            " them meet.",
-            "NCCL_CUMEM_HOST_ENABLE=0 on all ranks, or NCCL 2.27; one image and one driver for all",
-        )
+        yield told("cumem-mixed", "host memory between ranks", where)
 
 
 def _hosts_apart(report: LogReport) -> Iterator[Finding]:
@@ -306,29 +215,19 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
             and not any(seen.hosts & other.hosts for _, other in groups if other is not seen)
         ]
         if len(groups) > 1 and len(alone) == len(groups):
-            yield log_finding(
-                "hosts-differ",
-                f"the {what}",
-                "; ".join(
-                    f"{name}: {some_of(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
-                ),
-                f"Hosts of one job take another {what}: they wait for each other in forms that the"
-                " other does not speak, and hang or fail.",
-                "one image, one LD_LIBRARY_PATH and one set of adapters on all hosts; the same"
-                " NCCL_NET and NCCL_NET_PLUGIN",
-                "fault" if what == "network" else "risk",
-            )
+            of_hosts = [
+                f"{name}: {some_of(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
+            ]
+            severity: Severity = "fault" if what == "network" else "risk"
+            yield told("hosts-differ", f"the {what}", "; ".join(of_hosts), severity)
 
 
 def _run_together(report: LogReport) -> Iterator[Finding]:
     if report.run_together.count:
-        yield log_finding(
+        yield told(
             "lines-joined",
             "what stands between messages of NCCL",
             f"{places(report.run_together)}: several messages in one line",
-            "The ends of its lines are lost. What the program said there is taken for a part of"
-            " NCCL's messages, so that it cannot be told whether it names an error.",
-            "give the file as the job wrote it, with its line ends",
         )
 
 
