@@ -4,9 +4,9 @@ right. And that of ucc_perftest, which has a count before the size, and with -F 
 people made of it between bars.
 
 Point to point is a sendrecv whose traffic the notes name, MPI_Put and MPI_Get too. Latency is of a
-message one way, half a round trip. Bandwidth is decimal MB/s with a window of messages in flight (-W, 64 if the command
-does not name it): the time of a row is that of one message in this stream. Both directions at once
-print the sum of both, of which a row has half; several pairs print the sum of all.
+message one way, half a round trip. Bandwidth is decimal MB/s with a window of messages in flight
+(-W, 64 if the command does not name it): the time of a row is that of one message in this stream.
+Both directions at once print the sum of both, of which a row has half; several pairs that of all.
 
 The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest
 rank's. The size is one rank's block for allgather, alltoall, gather and scatter, which S is n of;

@@ -172,10 +172,8 @@ def _latencies(run: _PerftestRun, remarks: ForeignRemarks) -> Iterator[tuple[int
     if least[1]:
         via = f" by {run.fields['Device']}" if "Device" in run.fields else ""
         way = "there and back" if run.what == "RDMA_Read" else "half a round trip"
-        remarks.add(
-            f"{run.what or 'perftest'} takes {least[0]:g} us for {least[1]} bytes{via}, {way} ({{at}})",
-            run.line,
-        )
+        said = f"{run.what or TOOL} takes {least[0]:g} us for {least[1]} bytes{via}, {way} ({{at}})"
+        remarks.add(said, run.line)
 
 
 def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:

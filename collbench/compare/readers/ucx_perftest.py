@@ -1,5 +1,5 @@
-"""The text of ucx_perftest, of UCX: for each test a table, of which the last row counts: the median,
-mean and overall time of a message, the rate now and overall, and messages a second.
+"""The text of ucx_perftest, of UCX: for each test a table, of which the last row counts: the
+median, mean and overall time of a message, the rate now and overall, and messages a second.
 
 Rates are 2^20 bytes. A latency is half a round trip; the time of a bandwidth is that of one of
 several messages in flight. The size stands in the command (-s) or in a line of its own. Source: UCX
@@ -7,15 +7,9 @@ several messages in flight. The size stands in the command (-s) or in a line of 
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from collbench.compare.readers.foreign import (
-    ForeignRemarks,
-    ForeignTable,
-    foreign,
-    merged,
-    ways_told,
-)
+from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, foreign, merged
 from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
@@ -31,7 +25,7 @@ _ROW = re.compile(
     r"\s+[\d.]+\s+(?P<mib>\d{1,9}\.\d\d)\s+\d+\s+(?P<rate>\d{1,12})\s*$"
 )
 _FITTING = 0.02  # of a rate by that of messages, which is rounded
-_LEAST_RATE = 100  # messages a second, whose rounding is small enough
+_USUAL_SIZE = "8"  # bytes of a message, if the command names no other
 
 is_mine = HEADING.search
 
@@ -42,7 +36,7 @@ class _UcxTable:
     test: str
     size_bytes: int
     is_latency: bool
-    row: re.Match[str] | None = field(default=None)
+    row: re.Match[str] | None = None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
@@ -53,44 +47,38 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if table.row is None:
             remarks.add("no whole row follows the heading of {at}", table.line)
             continue
-        gbs, time_us = float(table.row["mib"]) * 2**20 / 1e9, float(table.row["us"])
-        if not gbs or not time_us:
-            continue
-        test, messages = table.test or "ucx_perftest", int(table.row["rate"])
+        rate, time_us = float(table.row["mib"]) * 2**20, float(table.row["us"])
+        told_bytes = rate / max(int(table.row["rate"]), 1)
         size_bytes = table.size_bytes
-        if size_bytes and abs(gbs * 1e9 / max(messages, 1) / size_bytes - 1) > _FITTING:
-            if messages >= _LEAST_RATE:
-                remarks.add("size, rate and messages a second do not fit ({at})", table.line)
-                size_bytes = 0
-        if table.is_latency:
-            said = f"{test} takes {time_us:g} us, half a round trip ({{at}})"
-        else:
-            said = f"{test} reaches {gbs:.4g} GB/s ({8 * gbs:.4g} Gb/s) one way ({{at}})"
-        if not size_bytes:
-            said += f", in messages of about {gbs * 1e9 / max(messages, 1):.3g} bytes"
-        remarks.add(said, table.line)
-        if size_bytes:
-            remarks.add(ways_told("messages", is_both=False), table.line)
-            span = ForeignTable(first=table.line, last=table.line, conditions={"the test": test})
-            row = foreign(
-                op="sendrecv",
-                backend="ucx",
-                ranks=2,
-                size_bytes=size_bytes,
-                times_us=[time_us if table.is_latency else size_bytes / gbs / 1e3],
-                iters=int(table.row["iters"]),
-                device="",
-                versions=f"ucx_perftest {table.test}".strip(),
-                traffic="one-way" if table.is_latency else "one-way window-ucx",
-            )
-            rows.append((span, table.line, row))
-    said = remarks.texts()
+        if told_bytes and abs(size_bytes / told_bytes - 1) > _FITTING and size_bytes:
+            remarks.add("size, rate and messages a second do not fit: left out ({at})", table.line)
+            continue
+        said = f"takes {time_us:g} us, half a round trip"
+        if not table.is_latency:
+            said = f"reaches {rate / 1e9:.4g} GB/s ({rate / 125e6:.4g} Gb/s) one way"
+        of_size = "" if size_bytes else f", in messages of about {told_bytes:.3g} bytes"
+        remarks.add(f"{table.test or TOOL} {said}{of_size} ({{at}})", table.line)
+        if size_bytes and rate and time_us:
+            span = ForeignTable(first=table.line, last=table.line, conditions={"test": table.test})
+            rows.append((span, table.line, _record(table, table.row, size_bytes / rate * 1e6)))
     if not rows:
-        raise UsageError(
-            f"{name}: no row: {'; '.join(said)}",
-            "the size is missing: keep the command (-s) above it",
-        )
-    return merged(rows, name), said
+        said = f"{name}: no row: {'; '.join(remarks.texts())}"
+        raise UsageError(said, "keep the command above it, which has the size (-s)")
+    return merged(rows, name), remarks.texts()
+
+
+def _record(table: _UcxTable, row: re.Match[str], time_us: float) -> Record:
+    return foreign(
+        op="sendrecv",
+        backend="ucx",
+        ranks=2,
+        size_bytes=table.size_bytes,
+        times_us=[float(row["us"]) if table.is_latency else time_us],
+        iters=int(row["iters"]),
+        device="",
+        versions=f"{TOOL} {table.test}".strip(),
+        traffic="one-way" if table.is_latency else "one-way window-ucx",
+    )
 
 
 def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
@@ -101,17 +89,16 @@ def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
             is_latency = test.endswith("lat") or (not test and "latency" in line.text)
             tables.append(_UcxTable(line.number, test, size_bytes, is_latency))
         elif title := _TITLE.search(line.text):
-            test = title["test"] or test
-            size_bytes = int(title["size"] or size_bytes)
+            test, size_bytes = title["test"] or test, int(title["size"] or size_bytes)
             if tables and tables[-1].row is None:  # the size stands below the heading
                 tables[-1].size_bytes = size_bytes
         elif command := _COMMAND.search(line.text):
             given = {one["name"]: one["value"] for one in _OPTION.finditer(command[0])}
-            test, size = given.get("t", ""), given.get("s", "8" if given else "")
+            test, size = given.get("t", ""), given.get("s", _USUAL_SIZE)
             size_bytes = int(size) if size.isdecimal() and len(size) < 16 else 0
         elif "CPU affinity is not set" in line.whole:
             remarks.add(
-                "the program was bound to no core ({at}), which costs time: -c CORE", line.number
+                "the program was bound to no core, which costs time: -c ({at})", line.number
             )
         elif tables and (row := _ROW.match(line.text.strip())):
             tables[-1].row = row

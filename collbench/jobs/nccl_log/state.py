@@ -32,7 +32,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _GPU = re.compile(
-    r"(?:GPU |(?P<excerpt>Bus Id +: ))(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*\Z"
+    r"(?:GPU |(?P<excerpt>Bus Id +: ))(?P<bus>[\dA-Fa-f]{4,8}:[\dA-Fa-f]{2}:[\dA-Fa-f]{2}\.\d)\s*\Z"
 )
 _KEY = re.compile(
     r"(?P<indent>\s*)(?P<key>[A-Za-z][\w /()-]{0,60}?)\s*(?::\s*(?P<value>.{0,80}))?\Z"
