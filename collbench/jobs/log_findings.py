@@ -142,23 +142,17 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 is_general=known.is_general,
             )
         else:
-            yield log_finding(
-                "warning",
-                subject,
-                seen,
-                f"NCCL warns of little that does not matter; this text is not in our table.{words}",
-                to_do or "search for the text; report it to us with the line",
-                "remark" if first.is_info else "fault" if leads else "risk",
-            )
+            severity = "remark" if first.is_info else "fault" if leads else "risk"
+            yield told("warning", subject, seen, severity, more=words, change=to_do)
 
 
 def _completion(status: int, subject: str, seen: str) -> Finding:
     known = numbered("completions").get(status)
-    number = f"status {status}" + (f" = {known.name}" if known else "")
-    why = known.why if known else "a transfer of InfiniBand or RoCE failed"
-    change = known.change if known else "check the fabric and the adapters"
-    what = f"{subject}, {number}"
-    return log_finding("ib-completion", what, seen, f"{number}: {why}.", change, "fault")
+    if known is None:
+        return told("ib-completion", f"{subject}, status {status}", seen)
+    number = f"status {status} = {known.name}"
+    what, why = f"{subject}, {number}", f"{number}: {known.why}."
+    return log_finding("ib-completion", what, seen, why, known.change, "fault")
 
 
 def _versions(report: LogReport) -> Iterator[Finding]:
@@ -190,22 +184,16 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
         disabled = [
             f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
         ]
-        is_setting = bool(disabled)
-        name = "host-memory" if row.kind == "SHM" else "network-in-host"
-        through = "shared host memory" if row.kind == "SHM" else f"the network ({row.transport})"
-        cause = f"The log shows {' and '.join(disabled)}. " if disabled else ""
-        nvlink = f"These GPUs have NVLink ({', '.join(report.links)} GB/s). " if has_nvlink else ""
-        yield log_finding(
-            name,
+        nvlink = f" These GPUs have NVLink ({', '.join(report.links)} GB/s)." if has_nvlink else ""
+        cause = f" The log shows {' and '.join(disabled)}." if disabled else ""
+        unset = f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
+        yield told(
+            "host-memory" if row.kind == "SHM" else "network-in-host",
             f"{counted(row.pairs, 'pair')} of ranks of one host",
             f"via {row.transport}, {places(seen)}",
-            f"Data between GPUs of one host goes through {through}, with two copies more,"
-            f" instead of directly. {nvlink}{cause}",
-            f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
-            if is_setting
-            else "see why peer access is off: nvidia-smi topo -p2p r, one container for all GPUs,"
-            " ACS and IOMMU (collbench doctor)",
-            "fault" if has_nvlink or is_setting else "risk",
+            "fault" if has_nvlink or disabled else "risk",
+            more=nvlink + cause,
+            change=unset if disabled else "",
         )
 
 
@@ -305,30 +293,14 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
     elif any(row.has_gdr for row in rows) or report.is_of_one_host:
         return  # of some NIC that no channel takes
-    is_on = any(state == "Enabled" for state, _ in report.gdr)
-    old = [name for name in report.versions if _is_old_for_peermem(name)]
-    yield log_finding(
+    is_off = bool(disabled) and not any(state == "Enabled" for state, _ in report.gdr)
+    is_old = is_off and any(_is_old_for_peermem(name) for name in report.versions)
+    is_rccl = any(name.startswith("RCCL") for name in report.versions)
+    yield told(
         "gpudirect",
         "transfers between hosts" + ("" if _has_several_hosts(report) else ", if there are any"),
         where,
-        "Without GPUDirect RDMA every message is copied through host memory, at a rate that the"
-        " host's memory and PCIe set, and with more latency."
-        + (
-            f" {old[0]} does not find nvidia-peermem where newer drivers and kernels have it, so"
-            " that it may be loaded and not be seen."
-            if old and disabled and not is_on
-            else ""
-        ),
-        ("NCCL 2.23 or later, and " if old and disabled and not is_on else "")
-        + (
-            "the amdgpu driver and that of the NIC as packages that know each other"
-            " (/sys/kernel/mm/memory_peers/amdkfd), or DMA-BUF"
-            if any(name.startswith("RCCL") for name in report.versions)
-            else "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel"
-            " modules)"
-        )
-        + "; NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo"
-        " shows it",
+        row="gpudirect" + ("-rccl" if is_rccl else "-old" if is_old else ""),
     )
 
 

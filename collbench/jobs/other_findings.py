@@ -260,15 +260,12 @@ def _returned(report: LogReport) -> Iterator[Finding]:
     text, seen = next(iter(report.returned.items()))
     family = known_error(report.first_returned)
     family = None if family is not None and family.is_general else family
-    yield log_finding(
+    yield told(
         "call-failed",
         some_of(sorted(seen.hosts)) or "a rank",
         f"{places(seen)}: a call of NCCL returned {text}, first at {report.first_returned}",
-        "NCCL failed there; the line that says why is not in this text."
-        + (f" {family.why}." if family else ""),
-        "give the whole log, or run again with NCCL_DEBUG=WARN"
-        + (f"; {family.change}" if family else ""),
-        "fault",
+        more=f" {family.why}." if family else "",
+        change=f"the whole log, or NCCL_DEBUG=WARN; {family.change}" if family else "",
         is_general=family is None,
     )
 

@@ -68,6 +68,7 @@ _PAIRS = re.compile(r"#\s*\[\s*pairs:\s*(\d{1,7})\s*\](?:\s*\[\s*window size:\s*
 _BUFFERS = re.compile(r"#\s*Send Buffer on \w+ \((\w)\) and Receive Buffer on \w+ \((\w)\)")
 _WINDOW = re.compile(r"\s(?:-W|--window-size)[= ]?(\d{1,7})\b")
 _USUAL_WINDOW = 64
+_COUNT = re.compile(r"\d{1,7}\Z")
 # overlap with computing, or other operations; its size is not said alike by all versions
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
 _TIMES = ("avg latency(us)", "latency(us)")
@@ -207,7 +208,7 @@ def _complete(table: _OsuTable, name: str) -> None:
         for algbw, busbw in rates.values()
     )
     del shown[0]
-    table.ranks = table.ranks or max(shown, key=lambda n: shown[n], default=0)
+    table.ranks = table.ranks or min(max(shown, key=lambda n: shown[n], default=0), MOST_RANKS)
     if not table.ranks:
         return
     times = table.ranks - 1 if is_block else collective(table.op).factor(table.ranks)
@@ -435,9 +436,9 @@ class _OsuParser:
         if behind and (command := " ".join(behind.values())) != table.command:
             table = self._again(table, line) if table.rows else table
             table.command = command
-            ranks = [int(behind.get(name, "")) for name in ("nnode", "ppn")
-                     if NUMBER.fullmatch(behind.get(name, ""))]  # fmt: skip
-            table.ranks = min(ranks[0] * ranks[1], MOST_RANKS) if len(ranks) == 2 else table.ranks
+            nodes, each = behind.get("nnode", ""), behind.get("ppn", "")
+            if _COUNT.match(nodes) and _COUNT.match(each):
+                table.ranks = min(int(nodes) * int(each), MOST_RANKS)
         return table, cells[1:wanted]
 
 
