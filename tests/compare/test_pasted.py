@@ -7,7 +7,7 @@ import pytest
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
-from tests.support.results import written
+from tests.support.results import DATA, written
 
 TABLE = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0])
 P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
@@ -122,3 +122,29 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
 def test_outputs_without_a_rate_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         load(written(tmp_path, text, "x.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "said"),
+    [
+        ("ucx_perftest", [4.0], "tag_lat takes 4 us"),
+        ("perftest_latency", [2.0], "clock was not at its highest"),
+        ("osu_put", [2.0, 2.0, 3.0], "of 0 bytes left out (line 5): 0.50 us"),
+        ("ucc_alltoall", [10.0, 20.0, 10.0], "those of 16 ranks (line 7)"),
+    ],
+)
+def test_latencies_of_other_tools(name: str, times: list[float], said: str) -> None:
+    loaded = load(DATA / f"{name}.txt")
+    assert [row.time_us for row in loaded.records] == times
+    assert any(said in text for text in loaded.remarks)
+
+
+def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
+    row = "{} {} float {} 10.49 9.18 0e+00 {} 10.49 9.18 0e+00\n"
+    rows = "".join(row.format(n << 20, n << 15, 100 * n, 100 * n) for n in (1, 2, 4))
+    for text, said in (
+        ("# Initializing MSCCL++\n", "mscclpp-test"), ("HostBridge L#2 (buses=0)\n", "lstopo"),
+        (rows, "allgather or alltoall by its rows, of 8 ranks, up to 9.18 GB/s"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            load(written(tmp_path, text, "x.txt"))

@@ -93,6 +93,12 @@ def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None
          "imex-channel", "fault"),
         ("RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no-gpu",
          "fault"),
+        ("CA 'a_1'\n\tNode GUID: 0x0000000000000000\n\tPort 1:\n\t\tState: Initializing\n"
+         "\t\tPhysical state: LinkUp\n", "port-without-guid", "fault"),
+        ("CA 'a_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: LinkUp\n", "port-held-down",
+         "risk"),
+        ("ibpanic: [1] main: stat of IB device 'a_1' failed: No", "ibstat-stopped", "risk"),
+        ("LnkSta: Speed 5GT/s (ok), Width x4 (downgraded)", "pcie-width", "risk"),
         (HEAD + "proxy.cc:9 NCCL WARN [Service thread] Accept failed Resource temporarily"
          " unavailable", "try-again", "fault"),
     ],

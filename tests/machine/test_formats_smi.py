@@ -415,3 +415,11 @@ def test_inactive_nvlinks_are_named() -> None:
     assert not any("not wired" in note for note in topology.notes)
     alike = (OWN / "two-nvlinks.txt").read_text()
     assert any("not wired in this product" in note for note in nvidia_smi.read(alike, "x").notes)
+
+
+def test_a_matrix_without_heading_and_lines_of_peer_access() -> None:
+    topology = formats.read(OWN / "cut-topo-m.txt")
+    assert labels(topology, "gpu0", "gpu3", "nic0") == ["X NV4 PIX", "NV4 X SYS", "PIX SYS X"]
+    assert any("the rows of GPU0 are missing or cut" in note for note in topology.notes)
+    peers = formats.read(OWN / "peer-lines.txt")
+    assert any("2 of 3 ordered pairs of GPUs here, not for GPU0 to GPU2" in x for x in peers.notes)
