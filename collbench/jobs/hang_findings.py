@@ -5,7 +5,7 @@ from itertools import islice
 
 from collbench.core.text import some_of
 from collbench.doctor.check import Finding
-from collbench.jobs.log_finding import log_finding, told
+from collbench.jobs.log_finding import told
 from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
@@ -65,34 +65,19 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     # several ranks of what runs are one operation behind most of the time
     is_many = len(same) > 1 or " ranks" in one.name
     is_open = one.is_cut or (now and is_many and one.most == one.made + 1)
-    if one.is_cut:
-        why = "The text ends in the middle of a line, and what comes next may stand behind that."
-    elif one.is_blocked:
-        why = "It waits in another communicator itself, so that the cause is there."
-    elif one.is_waiting:
-        why = (
-            "It says itself that it waits in that operation, and others are past it: they took"
-            " another way through the program (an operation more or less, as in a branch of one"
-            " rank), or what should reach it was lost."
-        )
-    else:
-        why = (
-            "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
-            " through the program."
-            + " If the job still runs that may be normal: ask again, and see whether it stays."
-            * now
-        )
-    return log_finding(
+    kind = "blocked" if one.is_blocked else "waiting" if one.is_waiting else "late"
+    kind = "cut" if one.is_cut else "running" if kind == "late" and now else kind
+    these = names if len(names) < _LONGEST_NAMES else "these"
+    look = f"look at {these}: the last lines, the stack (py-spy dump), and dmesg of its host"
+    return told(
         "rank-behind",
         f"{names} of {one.group}",
         f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
         f" operation {one.made + 1}{waiting}",
-        why + _ONE_LINE * one.is_by_one,
-        "first look at the ranks that wait for nobody"
-        if one.is_blocked
-        else f"look at {names if len(names) < _LONGEST_NAMES else 'these'}: the last lines, the"
-        " stack (py-spy dump), and dmesg of its host",
         "remark" if one.is_blocked else "risk" if is_open else "fault",
+        row=f"behind-{kind}",
+        more=_ONE_LINE * one.is_by_one,
+        change="" if one.is_blocked else look,
         is_general=True,
     )
 

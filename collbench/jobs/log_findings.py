@@ -128,19 +128,15 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 severity = "risk"  # what level INFO says of may have been tried again
             elif severity == "risk" and leads and says_why(first.text):
                 severity = "fault"
-            is_crash = name.startswith("crashed") and report.crashed_in
-            yield log_finding(
-                name,
-                subject,
-                seen,
-                f"{known.why}."
-                + (f" The stack begins in {report.crashed_in}." if is_crash else "")
-                + (words if known.is_open else "")
-                + (_earlier(report, together.places[0], name) if known.is_general else ""),
-                known.change + (f"; {to_do}" if known.is_general and to_do else ""),
-                severity,
-                is_general=known.is_general,
-            )
+            why, change = f"{known.why}.", known.change
+            if name.startswith("crashed") and report.crashed_in:
+                why += f" The stack begins in {report.crashed_in}."
+            why += words * known.is_open
+            if known.is_general:
+                why += _earlier(report, together.places[0], name)
+                change += f"; {to_do}" * bool(to_do)
+            general = known.is_general
+            yield log_finding(name, subject, seen, why, change, severity, is_general=general)
         else:
             severity = "remark" if first.is_info else "fault" if leads else "risk"
             yield told("warning", subject, seen, severity, more=words, change=to_do)

@@ -43,7 +43,6 @@ from collbench.core.record import Record
 from collbench.core.text import counted
 
 TOOL = "nccl-tests"
-IS_DOCUMENT = False
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
 _ALONE = (
     "one rank: nothing travels, so that these are times of a launch and a copy",

@@ -11,9 +11,9 @@ from collbench.compare.readers.nvbandwidth_matrix import WITH_ROWS, Host, Matrix
 from collbench.core.record import Record
 
 TOOL = "nvbandwidth"
-IS_DOCUMENT = False
 _TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
 HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
+is_mine = HEADING.search
 _VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
 _RUNNING = re.compile(rf"(?:Running|Waiving) ({_TEST})\.")
 _DESCRIPTION = re.compile(r"(?:memcpy|memory latency|Device to Device|multicast|Bisect)\s.{0,150}")
@@ -35,9 +35,6 @@ _MEANING = {
 }
 _LOOK = "nvidia-smi topo -p2p r, ACS, IOMMU and Xid in dmesg: collbench doctor"
 _PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
-
-
-is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from collbench.compare.readers.foreign import ForeignRemarks
-from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, is_matrix, labels, rows_of
+from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, is_matrix, rows_of
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
 from collbench.core.record import Record
@@ -80,7 +80,7 @@ def _matrix(test: object, place: int, where: str) -> Matrix | None:
         raise UsageError(
             f"{where}: bandwidth_matrix is no matrix of numbers", "the file was changed, or is cut"
         )
-    columns = labels(len(rows[0]))
+    columns = tuple(map(str, range(len(rows[0]))))
     if len(rows) > len(columns) and len(rows) % len(columns) == 0:
         rows = rows[-len(columns) :]
     return Matrix(
@@ -88,7 +88,7 @@ def _matrix(test: object, place: int, where: str) -> Matrix | None:
         place=place,
         description=_text(test, "bandwidth_description"),
         columns=columns,
-        rows=dict(zip(labels(len(rows)), map(tuple, rows), strict=True)),
+        rows={str(number): tuple(row) for number, row in enumerate(rows)},
     )
 
 

@@ -180,15 +180,6 @@ def _remarks(
         yield ways_told("copies", is_both=is_both), 1
 
 
-def labels(count: int) -> tuple[str, ...]:
-    """The labels of rows or columns without any.
-
-    >>> labels(3)
-    ('0', '1', '2')
-    """
-    return tuple(map(str, range(count)))
-
-
 def is_matrix(rows: Sequence[Sequence[str]]) -> bool:
     """Whether rows have equally many cells, each a number or N/A, and not more than any machine."""
     return (

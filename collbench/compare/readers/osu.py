@@ -17,7 +17,6 @@ it. With -T all one title has a table for each type. Source: OSU micro-benchmark
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from collbench.compare.readers.foreign import (
@@ -39,12 +38,12 @@ from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 TOOL = "the OSU micro-benchmarks"
-IS_DOCUMENT = False
 # What only these tools print, at the start of their lines.
 HEADING = re.compile(
     r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\b[Tt]est\b|#\s{0,3}Datatype:\s*MPI_"
     r"|(?i:\W{0,9}count[ |]{1,40}(?:msg_)?size[ |]{1,40}(?:time, us|avg\b))"
 )
+is_mine = HEADING.search
 _TITLE = re.compile(
     r"(?:#\s{0,3})?OSU\s(?P<whole>(?:(?P<of>MPI|NCCL|RCCL)(?P<sided>_[A-Z]\w{2,20})?"
     r"(?:-(?P<memory>\w{1,12}))?\s)?(?P<title>.{1,120}?))\s[Tt]est\b(?:\s+v(?P<version>\S{1,20}))?"
@@ -134,9 +133,6 @@ class _OsuTable:
         return " ".join(filter(None, (direction, window, self.sided)))
 
 
-is_mine = HEADING.search
-
-
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     parser = _OsuParser()
@@ -150,11 +146,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if table.backend == "ucc":
             _complete(table, name)
         if table.op is None:
-            remarks.add(
-                f"'{table.title}' ({{at}}) is no collective of ours: {len(table.rows)} lines left"
-                " out",
-                table.line,
-            )
+            left = f"{len(table.rows)} lines left out"
+            remarks.add(f"'{table.title}' ({{at}}) is no collective of ours: {left}", table.line)
             continue
         if table.columns and not table.result_column:
             raise UsageError(
@@ -195,29 +188,23 @@ def _complete(table: _OsuTable, name: str) -> None:
     if table.op is None or len(table.columns) < len(_UCC_COLUMNS):
         return
     # of one block, and of all; N/A is of a collective without a bandwidth
-    rates = {
-        line: (int(cells[0]) / float(cells[1]) / 1e3, float(cells[4]))
-        for line, cells in table.rows
-        if float(cells[1])
-    }
-    is_block = _is_block(table.op)
-    shown = Counter(
-        round(busbw / algbw) + 1
-        if is_block
-        else ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
-        for algbw, busbw in rates.values()
-    )
+    rates = []
+    shown: Counter[int] = Counter()
+    for line, cells in table.rows:
+        if time_us := _float(cells[1]):
+            algbw, busbw = int(cells[0]) / time_us / 1e3, _float(cells[4])
+            rates.append((line, algbw, busbw))
+            by_rank = ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
+            shown[round(busbw / algbw) + 1 if _is_block(table.op) else by_rank] += 1
     del shown[0]
     table.ranks = table.ranks or min(max(shown, key=lambda n: shown[n], default=0), MOST_RANKS)
-    if not table.ranks:
-        return
-    times = table.ranks - 1 if is_block else collective(table.op).factor(table.ranks)
-    table.misfits = [
-        line
-        for line, (algbw, busbw) in rates.items()
-        if abs(algbw * times - busbw) > _ROUNDING + busbw / 100
-    ]
-    table.rows = [row for row in table.rows if row[0] not in table.misfits]
+    if table.ranks:
+        is_block, factor = _is_block(table.op), collective(table.op).factor(table.ranks)
+        for line, algbw, busbw in rates:
+            expected = algbw * (table.ranks - 1 if is_block else factor)
+            if abs(expected - busbw) > _ROUNDING + busbw / 100:
+                table.misfits.append(line)
+        table.rows = [row for row in table.rows if row[0] not in table.misfits]
 
 
 def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
@@ -227,11 +214,8 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         said = "{count} rows left out whose bandwidth is not that of size and time ({at})"
         remarks.add(said, *table.misfits)
     if not table.ranks and table.rows:
-        remarks.add(
-            "the number of ranks is not in the file ({at}): put a line such as '# ranks: 8' above"
-            " it",
-            table.line,
-        )
+        said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
+        remarks.add(said, table.line)
     if table.rows and table.backend == "ucc":
         if len(table.columns) == len(_UCC_COLUMNS):
             of = f"{table.ranks} ranks" if table.ranks else "no number of ranks"
@@ -243,17 +227,10 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         took = f": {', '.join(table.nothing.values())} us" if table.known_columns is _TIMES else ""
         remarks.add(f"{{count}} rows of 0 bytes left out ({{at}}){took}", *table.nothing)
     if table.transfer is not None and table.rows:
-        for text in _transfer_remarks(table, table.transfer):
-            remarks.add(text, table.line)
-
-
-def _transfer_remarks(table: _OsuTable, transfer: re.Match[str]) -> Iterator[str]:
-    yield ways_told("messages", is_both=bool(transfer["both"]))
-    if transfer["rate"]:
-        yield (
-            f"times are those of one message among {table.window} in flight ({{at}}): size /"
-            " bandwidth, no latency"
-        )
+        remarks.add(ways_told("messages", is_both=bool(table.transfer["both"])), table.line)
+        if table.transfer["rate"]:
+            said = f"times are those of one message among {table.window} in flight ({{at}})"
+            remarks.add(f"{said}: size / bandwidth, no latency", table.line)
 
 
 def _conditions(table: _OsuTable) -> dict[str, str]:
@@ -414,10 +391,8 @@ class _OsuParser:
             if table.backend == "ucc":
                 table, cells = self._of_ucc(table, line, cells)
             wanted = len(table.columns) + 1 if table.columns else 2
-            is_whole = len(cells) == wanted and all(
-                NUMBER.fullmatch(cell) or cell in _VERDICTS for cell in cells
-            )
-            if not is_whole:
+            known = (NUMBER.fullmatch(cell) or cell in _VERDICTS for cell in cells)
+            if len(cells) != wanted or not cells[0].isdecimal() or not all(known):
                 table.broken.append(line.number)
             elif int(cells[0]):
                 table.rows.append((line.number, cells))

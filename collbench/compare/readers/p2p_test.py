@@ -25,11 +25,11 @@ from collbench.core.record import Record
 from collbench.core.text import counted, some_of
 
 TOOL = "p2pBandwidthLatencyTest"
-IS_DOCUMENT = False
 HEADING = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth|(?:Uni|Bi)directional P2P=(?:En|Dis)abled Bandwidth"
     r"|P2P=(?:En|Dis)abled Latency"
 )
+is_mine = HEADING.search
 _MATRIX = re.compile(r"(?P<ways>Uni|Bi)directional P2P=(?P<state>En|Dis)abled Bandwidth.{0,80}")
 _OTHER = re.compile(r"P2P=(?:En|Dis)abled Latency|P2P Connectivity Matrix")
 _DEVICE = re.compile(r"Device: (?P<number>\d{1,3}), (?P<name>.{1,80}?), pciBusID")
@@ -57,9 +57,6 @@ class _P2pMatrix:
     line: int
     columns: tuple[int, ...] = ()
     rates: dict[_Pair, float] = field(default_factory=dict)
-
-
-is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:

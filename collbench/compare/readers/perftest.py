@@ -25,11 +25,11 @@ from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 TOOL = "perftest"
-IS_DOCUMENT = False
 HEADING = re.compile(
     r"(?:RDMA_(?:Write|Read)|Send|RDMA_Atomic) (?:Bidirectional )?(?:BW|Latency) Test"
     r"|#bytes\s+#iterations"
 )
+is_mine = HEADING.search
 _TITLE = re.compile(
     r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?(?:BW|(?P<lat>Latency)) Test"
 )
@@ -65,9 +65,6 @@ class _PerftestRun:
     times: list[str] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     rows: list[tuple[int, re.Match[str]]] = field(default_factory=list)
-
-
-is_mine = HEADING.search
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:

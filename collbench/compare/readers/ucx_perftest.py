@@ -15,8 +15,8 @@ from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 TOOL = "ucx_perftest"
-IS_DOCUMENT = False
 HEADING = re.compile(r"\|.{0,40}\| +(?:latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
+is_mine = HEADING.search
 _COMMAND = re.compile(r"\bucx_perftest\b.*")
 _OPTION = re.compile(r"\s-(?P<name>[ts])[= ]?(?P<value>\w{1,40})(?!\S)")
 _TITLE = re.compile(r"={5,} (?P<test>\w{1,40}) ={5,}|\| Message size: +(?P<size>\d{1,15})\b")
@@ -26,8 +26,6 @@ _ROW = re.compile(
 )
 _FITTING = 0.02  # of a rate by that of messages, which is rounded
 _USUAL_SIZE = "8"  # bytes of a message, if the command names no other
-
-is_mine = HEADING.search
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class _UcxTable:
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     remarks = ForeignRemarks("line")
-    rows = []
+    rows: list[tuple[ForeignTable, int, Record]] = []
     for table in _tables(text, remarks):
         if table.row is None:
             remarks.add("no whole row follows the heading of {at}", table.line)
@@ -59,26 +57,23 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         of_size = "" if size_bytes else f", in messages of about {told_bytes:.3g} bytes"
         remarks.add(f"{table.test or TOOL} {said}{of_size} ({{at}})", table.line)
         if size_bytes and rate and time_us:
+            row = foreign(
+                op="sendrecv",
+                backend="ucx",
+                ranks=2,
+                size_bytes=size_bytes,
+                times_us=[time_us if table.is_latency else size_bytes / rate * 1e6],
+                iters=int(table.row["iters"]),
+                device="",
+                versions=f"{TOOL} {table.test}".strip(),
+                traffic="one-way" if table.is_latency else "one-way window-ucx",
+            )
             span = ForeignTable(first=table.line, last=table.line, conditions={"test": table.test})
-            rows.append((span, table.line, _record(table, table.row, size_bytes / rate * 1e6)))
+            rows.append((span, table.line, row))
     if not rows:
         said = f"{name}: no row: {'; '.join(remarks.texts())}"
         raise UsageError(said, "keep the command above it, which has the size (-s)")
     return merged(rows, name), remarks.texts()
-
-
-def _record(table: _UcxTable, row: re.Match[str], time_us: float) -> Record:
-    return foreign(
-        op="sendrecv",
-        backend="ucx",
-        ranks=2,
-        size_bytes=table.size_bytes,
-        times_us=[float(row["us"]) if table.is_latency else time_us],
-        iters=int(row["iters"]),
-        device="",
-        versions=f"{TOOL} {table.test}".strip(),
-        traffic="one-way" if table.is_latency else "one-way window-ucx",
-    )
 
 
 def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
@@ -98,7 +93,7 @@ def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
             size_bytes = int(size) if size.isdecimal() and len(size) < 16 else 0
         elif "CPU affinity is not set" in line.whole:
             remarks.add(
-                "the program was bound to no core, which costs time: -c ({at})", line.number
+                "the program was bound to no core, which costs time ({at}): -c", line.number
             )
         elif tables and (row := _ROW.match(line.text.strip())):
             tables[-1].row = row

@@ -61,7 +61,11 @@ def read(text: str, name: str) -> Topology:
     gpus, notes = _nvlink_speeds(lines, name, is_alone=not connections)
     if len(lines) > len(pasted):
         notes.append("the heading is missing: which column is whose is told by the X of the rows")
-    notes += _refused(access)
+    if access:
+        able = sum(code == "OK" for code in access.values())
+        note = f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs"
+        refused = [f"GPU{a} to GPU{b}" for (a, b), code in access.items() if code != "OK"]
+        notes.append(f"{note} here" + (f", not for {some_of(refused, 4)}" if refused else ""))
     if connections:
         first = connections[0]
         place = f"{name}, line {first.line}"
@@ -122,18 +126,6 @@ def _access(text: str) -> dict[tuple[int, int], str]:
     found = ((one, [cell for cell in one.groups() if cell and cell.isdigit()])
              for one in _ACCESS.finditer(text))  # fmt: skip
     return {(int(a), int(b)): "NS" if one[2] or one[6] else "OK" for one, (a, b) in found}
-
-
-def _refused(access: Mapping[tuple[int, int], str]) -> list[str]:
-    """A remark on who reaches whom, by the text's own words."""
-    if not access:
-        return []
-    refused = [f"GPU{a} to GPU{b}" for (a, b), code in access.items() if code != "OK"]
-    able = len(access) - len(refused)
-    said = (
-        f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs here"
-    )
-    return [said + (f", not for {some_of(refused, 4)}" if refused else "")]
 
 
 def _rated(topology: Topology) -> Topology:
