@@ -15,21 +15,9 @@ def test_osu_allreduce_without_ranks() -> None:
     check_form(loaded.frame)
     assert loaded.kind == "the OSU micro-benchmarks"
     row = loaded.frame.iloc[2]
-    assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == (
-        "allreduce",
-        "mpi",
-        "float32",
-        0,
-        262144,
-        100,
-    )
-    assert (
-        row["time_us"],
-        row["time_low_us"],
-        row["time_high_us"],
-        row["notes"],
-        row["device"],
-    ) == (100, 99, 104, "unchecked", "CUDA")
+    known = ["op", "backend", "dtype", "ranks", "count", "iters", "notes", "device"]
+    assert [*row[known]] == ["allreduce", "mpi", "float32", 0, 262144, 100, "unchecked", "CUDA"]
+    assert [*row[["time_us", "time_low_us", "time_high_us"]]] == [100, 99, 104]
     assert row["algbw_gbs"] == pytest.approx(10.48576)
     assert loaded.frame["busbw_gbs"].isna().all()
     assert "number of ranks" in loaded.remarks[1]
@@ -54,21 +42,12 @@ def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "title",
-    [
-        "Multi-threaded Latency",
-        "Non-blocking Allreduce Latency",
-        "Barrier Latency",
-        "Allgatherv Latency",
-    ],
-)
+    ["Multi-threaded Latency", "Non-blocking Allreduce Latency", "Barrier Latency",
+     "Allgatherv Latency"],
+)  # fmt: skip
 def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no collective of ours"):
-        load(
-            written(
-                tmp_path,
-                f"# OSU MPI {title} Test v7.4\n# Size          Latency (us)\n1          2.0\n",
-            )
-        )
+        load(written(tmp_path, f"# OSU MPI {title} Test v7.4\n# Size  Latency (us)\n1   2.0\n"))
 
 
 def test_a_second_heading_in_a_table_is_no_heading(tmp_path: Path) -> None:
@@ -92,15 +71,10 @@ def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "title",
-    [
-        "MPI_Accumulate latency Test v5.6.3",
-        "MPI Non-blocking Allreduce Latency Test v7.4",
-        "OpenSHMEM Broadcast Latency Test v7.4",
-        "UPC++ Reduce Latency Test",
-        "MPI-CUDA Multi-process Latency Test v7.4",
-        "MPI Something New Test v9",
-    ],
-)
+    ["MPI_Accumulate latency Test v5.6.3", "MPI Non-blocking Allreduce Latency Test v7.4",
+     "OpenSHMEM Broadcast Latency Test v7.4", "UPC++ Reduce Latency Test",
+     "MPI-CUDA Multi-process Latency Test v7.4", "MPI Something New Test v9"],
+)  # fmt: skip
 def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) -> None:
     text = (
         "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"
@@ -121,12 +95,7 @@ def test_percentiles_and_a_full_table(tmp_path: Path) -> None:
     )
     frame = load(written(tmp_path, text)).frame
     row = frame.iloc[0]
-    assert (row["time_us"], row["time_low_us"], row["time_high_us"], row["iters"]) == (
-        3.5,
-        3.0,
-        4.25,
-        1000,
-    )
+    assert [*row[["time_us", "time_low_us", "time_high_us", "iters"]]] == [3.5, 3.0, 4.25, 1000]
     assert (row["wrong"], row["notes"], row["device"], row["ranks"]) == (0, "", "ROCM", 4)
     assert list(frame["status"]) == ["ok", "wrong"]
 
@@ -193,10 +162,6 @@ def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> Non
     damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
     said = load(written(tmp_path, damaged)).remarks
     assert any("bandwidth is not that of size and time (line 6)" in one for one in said)
-    barred = (
-        "| count | msg_size | avg | min | maximum | nnode | ppn |\n| 1 | 4 | 6 | 5 | 7 | 2 | 8 |\n"
-    )
-    assert load(written(tmp_path, barred, "allgather.txt")).frame["ranks"].tolist() == [16]
 
 
 def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:

@@ -41,20 +41,9 @@ def severities(text: str) -> dict[str, str]:
 def test_no_source_discards_another() -> None:
     text = (DATA / "mixed-sources.txt").read_text()
     found = severities(text)
-    assert found == {
-        "timeout": "fault",
-        "killed": "fault",
-        "xid": "fault",
-        "gpu-pcie": "fault",
-        "gpu-fabric": "fault",
-        "ras-missing": "fault",
-        "ras-dead": "fault",
-        "ras-error": "fault",
-        "rank-behind": "fault",
-        "port-down": "risk",
-        "ras-states": "risk",
-        "unread-error": "remark",
-    }
+    faults = "timeout killed xid gpu-pcie gpu-fabric ras-missing ras-dead ras-error rank-behind"
+    others = {"port-down": "risk", "ras-states": "risk", "unread-error": "remark"}
+    assert found == dict.fromkeys(faults.split(), "fault") | others
     (killed,) = (one for one in findings_of(text) if one.check == "killed")
     assert "line 37, and may follow from it" in killed.why  # the Xid, not the time-out before it
 
@@ -576,24 +565,15 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "step 1 mean error 0.1",
-        "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
-        "loss 3.21 error rate 0.12",
-        "word error rate 12.3%",
-        "errors: 0",
-        'audit: apparmor="DENIED" operation="open" profile="snap.x"',
-        "0 failed",
-        "NCCL_ASYNC_ERROR_HANDLING=1",
-        "--error-policy ignore",
-        "mounted, errors=remount-ro",
-        "RAS: Correctable Errors collector initialized.",
-        "<NO_OTHER_FAILURES>",
-        "Error checking disabled",
-        "Detected 8 NVIDIA NVSwitch; 0 errors",
-        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
-    ],
-)
+    ["step 1 mean error 0.1",
+     "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
+     "loss 3.21 error rate 0.12", "word error rate 12.3%", "errors: 0",
+     'audit: apparmor="DENIED" operation="open" profile="snap.x"', "0 failed",
+     "NCCL_ASYNC_ERROR_HANDLING=1", "--error-policy ignore", "mounted, errors=remount-ro",
+     "RAS: Correctable Errors collector initialized.", "<NO_OTHER_FAILURES>",
+     "Error checking disabled", "Detected 8 NVIDIA NVSwitch; 0 errors",
+     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."],
+)  # fmt: skip
 def test_words_of_errors_that_did_not_happen_are_none(text: str) -> None:
     assert not names_error(text) and findings_of(text) == []
 
