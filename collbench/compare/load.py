@@ -195,7 +195,7 @@ def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...
     from collbench.compare.readers import FAMILY
 
     formats = [found for found in map(FAMILY.load, FAMILY) if found.is_mine(text)]
-    formats = [one for one in formats if hasattr(one, "IS_DOCUMENT")][:1] or formats
+    formats = [one for one in formats if getattr(one, "IS_DOCUMENT", False)][:1] or formats
     rows: list[Record] = []
     remarks: list[str] = []
     errors: list[UsageError] = []

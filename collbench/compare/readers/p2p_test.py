@@ -42,10 +42,9 @@ _SAME = 1.1
 _MOST_NAMED = 4
 # GB/s one way of a healthy link, without and with the loss by switches and sockets
 _PCIE = (
-    (46.0, 58.0, "PCIe 5.0 x16"),
-    (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
+    (46.0, 58.0, "PCIe 5.0 x16"), (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
     (10.0, 14.0, "PCIe 3.0 x16 or 4.0 x8"),
-)
+)  # fmt: skip
 
 _Pair = tuple[int, int]
 
@@ -115,9 +114,8 @@ def _matrices(
     for one in found:
         rows = {row for row, _ in one.rates}
         if lost := [f"GPU {gpu}" for gpu in one.columns if gpu not in rows]:
-            remarks.add(
-                f"the rows of {some_of(lost, _MOST_NAMED)} are missing or cut ({{at}})", one.line
-            )
+            gpus = some_of(lost, _MOST_NAMED)
+            remarks.add(f"the rows of {gpus} are missing or cut ({{at}})", one.line)
     return found, refused
 
 

@@ -80,16 +80,10 @@ def read(text: str, name: str) -> Topology:
         labels = {label for table in tables for label in table.labels}
         known = {_number(label) for label in labels if label.startswith("GPU")}
         numbers = sorted(known.union(*access))
-        note = (
-            "the text tells what GPUs may do to each other, not how they are connected (nvidia-smi"
-            " topo -m does)"
-        )
-        topology = Topology(
-            name=short,
-            nodes=tuple(Node(id=f"gpu{number}", kind="gpu", index=number) for number in numbers),
-            links=(),
-            notes=(note,),
-        )
+        nodes = tuple(Node(id=f"gpu{number}", kind="gpu", index=number) for number in numbers)
+        note = "the text tells what GPUs may do to each other, not how they are connected"
+        note += " (nvidia-smi topo -m does)"
+        topology = Topology(name=short, nodes=nodes, links=(), notes=(note,))
     elif any(gpu.fact("nvlinks") for gpu in gpus.values()):
         bare = tuple(replace(gpu, name="", facts=()) for gpu in gpus.values())
         topology = Topology(name=short, nodes=bare, links=())
@@ -99,9 +93,7 @@ def read(text: str, name: str) -> Topology:
             "nvidia-smi topo -m tells what is wired to what",
         )
     else:
-        raise UsageError(
-            f"{name}: neither a matrix of nvidia-smi topo nor links of nvidia-smi nvlink -s"
-        )
+        raise UsageError(f"{name}: neither a matrix of nvidia-smi topo nor links of nvlink -s")
     nodes = tuple(
         replace(node, name=gpus[node.id].name, facts=(*node.facts, *gpus[node.id].facts))
         if node.id in gpus
@@ -214,9 +206,7 @@ def _with_p2p(
         if table.query == "m":
             continue
         if not table.query:
-            what = (
-                f"line {table.line}: a P2P matrix that does not say whether it is of reads or else"
-            )
+            what = f"line {table.line}: a P2P matrix that does not say whether it is of reads"
             if is_alone:
                 raise UsageError(
                     f"{name}, {what}",
@@ -279,10 +269,8 @@ def _nvlink_speeds(
             }
         )
         gpus[id_] = replace(gpus[id_], facts=(*gpus[id_].facts, *facts))
-    note = (
-        "nvidia-smi nvlink -s tells how many NVLinks are active and how fast, not where they end"
-        " (nvidia-smi topo -m does)"
-    )
+    note = "nvidia-smi nvlink -s tells how many NVLinks are active and how fast, not where they"
+    note += " end (nvidia-smi topo -m does)"
     idle_links = {gpu.fact("nvlinks_inactive") for gpu in gpus.values()}
     is_product = len(gpus) > 1 and len(idle_links) == 1 and idle_links - {None, "all"}
     if is_product:

@@ -79,14 +79,9 @@ def read(text: str, name: str) -> Topology:
     p2p = _access(tables, len(nodes))
     notes = ["the text tells no widths and no speeds of PCIe", *_lost(types), *_refused(p2p)]
     if cpus and not any(map(_NUMA.match, lines)):
-        notes.append(
-            "NUMA nodes are made up from the hops between GPUs: the text does not tell them"
-        )
+        notes.append("NUMA nodes are made up from the hops between GPUs: the text has none")
     if any(link.usable_gbs is None for link in bundles):
-        notes.append(
-            "the text does not tell the number or the generation of xGMI links: their rates are"
-            " unknown"
-        )
+        notes.append("neither number nor generation of xGMI links is told: their rates are unknown")
     return Topology(
         name=name.rpartition("/")[2],
         nodes=(*cpus, *nodes),
@@ -115,10 +110,8 @@ def _refused(p2p: Mapping[tuple[str, str, str], str]) -> list[str]:
     pairs = sorted({(a, b) for (a, b, what), code in p2p.items() if code != "OK"})
     if not pairs:
         return []
-    both = [(a, b) for a, b in pairs if a < b and (b, a) in pairs]
-    shown = ", ".join(f"{a} and {b} both ways" for a, b in both[:4]) or ", ".join(
-        f"{a} to {b}" for a, b in pairs[:4]
-    )
+    both = [f"{a} and {b} both ways" for a, b in pairs if a < b and (b, a) in pairs]
+    shown = some_of(both or [f"{a} to {b}" for a, b in pairs], 4)
     return [f"access is disabled for {len(pairs)} ordered pairs of GPUs: {shown}"]
 
 
