@@ -36,11 +36,20 @@ REDOPS: tuple[RedopName, ...] = get_args(RedopName)
 
 # nccl-tests' short names
 ALIASES: dict[str, DtypeName] = {
-    "float": "float32", "double": "float64", "half": "float16", "int": "int32", "char": "int8",
-    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
-    "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
-    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
-}  # fmt: skip
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "int": "int32",
+    "char": "int8",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,10 +274,19 @@ def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "prefix",
-    ["[1,0]<stdout>:", "[prterun-node1-77@1,0]<stdout>: ", "0: ", " 0: ", "node-1.cluster: ",
-     "[0] ", "2026-01-02T03:04:05.678Z ", "2026-01-02T03:04:{second:02}.678Z ", "  ",
-     "2026-01-02T03:04:05Z [1,0]<stdout>:"],
-)  # fmt: skip
+    [
+        "[1,0]<stdout>:",
+        "[prterun-node1-77@1,0]<stdout>: ",
+        "0: ",
+        " 0: ",
+        "node-1.cluster: ",
+        "[0] ",
+        "2026-01-02T03:04:05.678Z ",
+        "2026-01-02T03:04:{second:02}.678Z ",
+        "  ",
+        "2026-01-02T03:04:05Z [1,0]<stdout>:",
+    ],
+)
 def test_launchers_prefixes(prefix: str, tmp_path: Path) -> None:
     lines = enumerate((DATA / "no-ranks.txt").read_text().splitlines())
     text = "".join(f"{prefix.format(second=second)}{line}\n" for second, line in lines)

@@ -42,9 +42,13 @@ def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "title",
-    ["Multi-threaded Latency", "Non-blocking Allreduce Latency", "Barrier Latency",
-     "Allgatherv Latency"],
-)  # fmt: skip
+    [
+        "Multi-threaded Latency",
+        "Non-blocking Allreduce Latency",
+        "Barrier Latency",
+        "Allgatherv Latency",
+    ],
+)
 def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no collective of ours"):
         load(written(tmp_path, f"# OSU MPI {title} Test v7.4\n# Size  Latency (us)\n1   2.0\n"))
@@ -71,10 +75,15 @@ def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "title",
-    ["MPI_Accumulate latency Test v5.6.3", "MPI Non-blocking Allreduce Latency Test v7.4",
-     "OpenSHMEM Broadcast Latency Test v7.4", "UPC++ Reduce Latency Test",
-     "MPI-CUDA Multi-process Latency Test v7.4", "MPI Something New Test v9"],
-)  # fmt: skip
+    [
+        "MPI_Accumulate latency Test v5.6.3",
+        "MPI Non-blocking Allreduce Latency Test v7.4",
+        "OpenSHMEM Broadcast Latency Test v7.4",
+        "UPC++ Reduce Latency Test",
+        "MPI-CUDA Multi-process Latency Test v7.4",
+        "MPI Something New Test v9",
+    ],
+)
 def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) -> None:
     text = (
         "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"

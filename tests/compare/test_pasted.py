@@ -143,8 +143,9 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
     row = "{} {} float {} 10.49 9.18 0e+00 {} 10.49 9.18 0e+00\n"
     rows = "".join(row.format(n << 20, n << 15, 100 * n, 100 * n) for n in (1, 2, 4))
     for text, said in (
-        ("# Initializing MSCCL++\n", "mscclpp-test"), ("HostBridge L#2 (buses=0)\n", "lstopo"),
+        ("# Initializing MSCCL++\n", "mscclpp-test"),
+        ("HostBridge L#2 (buses=0)\n", "lstopo"),
         (rows, "allgather or alltoall by its rows, of 8 ranks, up to 9.18 GB/s"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UsageError, match=said):
             load(written(tmp_path, text, "x.txt"))

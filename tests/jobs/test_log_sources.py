@@ -565,15 +565,24 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["step 1 mean error 0.1",
-     "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
-     "loss 3.21 error rate 0.12", "word error rate 12.3%", "errors: 0",
-     'audit: apparmor="DENIED" operation="open" profile="snap.x"', "0 failed",
-     "NCCL_ASYNC_ERROR_HANDLING=1", "--error-policy ignore", "mounted, errors=remount-ro",
-     "RAS: Correctable Errors collector initialized.", "<NO_OTHER_FAILURES>",
-     "Error checking disabled", "Detected 8 NVIDIA NVSwitch; 0 errors",
-     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."],
-)  # fmt: skip
+    [
+        "step 1 mean error 0.1",
+        "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
+        "loss 3.21 error rate 0.12",
+        "word error rate 12.3%",
+        "errors: 0",
+        'audit: apparmor="DENIED" operation="open" profile="snap.x"',
+        "0 failed",
+        "NCCL_ASYNC_ERROR_HANDLING=1",
+        "--error-policy ignore",
+        "mounted, errors=remount-ro",
+        "RAS: Correctable Errors collector initialized.",
+        "<NO_OTHER_FAILURES>",
+        "Error checking disabled",
+        "Detected 8 NVIDIA NVSwitch; 0 errors",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+    ],
+)
 def test_words_of_errors_that_did_not_happen_are_none(text: str) -> None:
     assert not names_error(text) and findings_of(text) == []
 

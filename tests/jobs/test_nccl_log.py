@@ -48,10 +48,18 @@ def found(report: LogReport) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "prefix",
-    ["", "[1,3]<stdout>:", "3: ", "2024-05-01T10:20:30.123Z ", "2024-05-01T10:20:30 ",
-     "[2024-05-01 10:20:30] ", "(RayWorker pid=17, ip=10.0.0.1) ", "[rank3]: \x1b[36m",
-     "pod/job-0 main "],
-)  # fmt: skip
+    [
+        "",
+        "[1,3]<stdout>:",
+        "3: ",
+        "2024-05-01T10:20:30.123Z ",
+        "2024-05-01T10:20:30 ",
+        "[2024-05-01 10:20:30] ",
+        "(RayWorker pid=17, ip=10.0.0.1) ",
+        "[rank3]: \x1b[36m",
+        "pod/job-0 main ",
+    ],
+)
 def test_a_header_is_found_behind_any_prefix(prefix: str) -> None:
     line = f"{prefix}node-3.x:7:9 [3] NCCL INFO Using network IB\r\n"
     (one,) = Headers().messages(plain(line))

@@ -82,11 +82,19 @@ def matrix(cells: str, behind: str = "") -> str:
 
 @pytest.mark.parametrize(
     "cells",
-    ["X PIX/PIX X", "X PXB/PXB X", "X PHB/PHB X", "X NODE/NODE X", "X SYS/SYS X",
-     "X PXB PXB/PXB X PXB/PXB PXB X", "X PIX NODE/PIX X NODE/NODE NODE X",
-     "X PXB PHB/PXB X PHB/PHB PHB X", "X PIX PXB SYS/PIX X PXB SYS/PXB PXB X SYS/SYS SYS SYS X",
-     "X NODE SYS/NODE X SYS/SYS SYS X"],
-)  # fmt: skip
+    [
+        "X PIX/PIX X",
+        "X PXB/PXB X",
+        "X PHB/PHB X",
+        "X NODE/NODE X",
+        "X SYS/SYS X",
+        "X PXB PXB/PXB X PXB/PXB PXB X",
+        "X PIX NODE/PIX X NODE/NODE NODE X",
+        "X PXB PHB/PXB X PHB/PHB PHB X",
+        "X PIX PXB SYS/PIX X PXB SYS/PXB PXB X SYS/SYS SYS SYS X",
+        "X NODE SYS/NODE X SYS/SYS SYS X",
+    ],
+)
 def test_classes_come_back(cells: str) -> None:
     topology = nvidia_smi.read(matrix(cells), "m.txt")
     assert labels(topology) == cells.split("/") and len(topology.notes) == 1

@@ -9,6 +9,12 @@ with the place. Rows are made by foreign.foreign() and foreign.merged().
 from collbench.core.registry import Family
 
 _HELPERS = (
-    "foreign", "launch_line", "log_lines", "nccl_tests_table", "nvbandwidth_matrix", "own", "proof",
-)  # fmt: skip
+    "foreign",
+    "launch_line",
+    "log_lines",
+    "nccl_tests_table",
+    "nvbandwidth_matrix",
+    "own",
+    "proof",
+)
 FAMILY = Family(__name__, __path__, "format of results", helpers=frozenset(_HELPERS))

@@ -15,23 +15,61 @@ _TOTAL = ("-n", "-np", "--np", "--n", "--ntasks")
 _PLAIN = {"total": _TOTAL, "each": (), "sets": ()}
 _SLURM = {"total": ("-n", "--ntasks"), "each": _PER_NODE, "sets": _NODES}
 _LAUNCHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    **dict.fromkeys((
-        "mpirun", "mpiexec", "mpiexec.hydra", "mpiexec.mpt", "mpiexec.slurm", "mpirun.mpich",
-        "mpirun_rsh", "mpirun-mpich", "orterun", "prterun", "prun", "horovodrun", "aprun", "ibrun",
-        "ccc_mprun", "mpirun.openmpi", "mpiexec.openmpi", "mpiexec.mpich",
-    ), _PLAIN),
-    "srun": _SLURM, "yhrun": _SLURM,
+    **dict.fromkeys(
+        (
+            "mpirun",
+            "mpiexec",
+            "mpiexec.hydra",
+            "mpiexec.mpt",
+            "mpiexec.slurm",
+            "mpirun.mpich",
+            "mpirun_rsh",
+            "mpirun-mpich",
+            "orterun",
+            "prterun",
+            "prun",
+            "horovodrun",
+            "aprun",
+            "ibrun",
+            "ccc_mprun",
+            "mpirun.openmpi",
+            "mpiexec.openmpi",
+            "mpiexec.mpich",
+        ),
+        _PLAIN,
+    ),
+    "srun": _SLURM,
+    "yhrun": _SLURM,
     "flux": {"total": ("-n", "--ntasks"), "each": ("--tasks-per-node",), "sets": _NODES},
     "jsrun": {"total": ("-p", "--np"), "each": ("-a", "--tasks_per_rs"), "sets": ("-n", "--nrs")},
     "lrun": {"total": ("-n", "-p"), "each": ("-T",), "sets": ("-N",)},
-}  # fmt: skip
+}
 _ONE_EACH = ("jsrun",)  # launchers that start one rank of a set unless they are told
 # what starts a program in its turn, with options of its own
 _WRAPPERS = (
-    "nice", "numactl", "taskset", "env", "bash", "sh", "time", "timeout", "stdbuf", "chrt", "ncu",
-    "singularity", "apptainer", "docker", "podman", "enroot", "strace", "nsys", "python", "python3",
-    "likwid-pin", "ionice",
-)  # fmt: skip
+    "nice",
+    "numactl",
+    "taskset",
+    "env",
+    "bash",
+    "sh",
+    "time",
+    "timeout",
+    "stdbuf",
+    "chrt",
+    "ncu",
+    "singularity",
+    "apptainer",
+    "docker",
+    "podman",
+    "enroot",
+    "strace",
+    "nsys",
+    "python",
+    "python3",
+    "likwid-pin",
+    "ionice",
+)
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*)(?:=(.*))?\Z")
 _ATTACHED = re.compile(r"(-[A-Za-z])=?(\d{1,7})\Z")
 _COUNT = re.compile(r"\d{1,7}\Z")

@@ -51,9 +51,13 @@ OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
 _RATE_UNIT = re.compile(r"\(([GMT]i?B/s|G(?:b/s|bps|bit/s))\)")
 _RATES_GBS = {
-    "GB/s": 1.0, "MB/s": 1e-3, "TB/s": 1e3, "GiB/s": 2**30 / 1e9, "MiB/s": 2**20 / 1e9,
+    "GB/s": 1.0,
+    "MB/s": 1e-3,
+    "TB/s": 1e3,
+    "GiB/s": 2**30 / 1e9,
+    "MiB/s": 2**20 / 1e9,
     "TiB/s": 2**40 / 1e9,
-}  # fmt: skip
+}
 _BITS_GBS = 0.125  # of a Gb/s
 _TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})\b(.*)")
 _RANK = re.compile(

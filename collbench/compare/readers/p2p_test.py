@@ -42,9 +42,10 @@ _SAME = 1.1
 _MOST_NAMED = 4
 # GB/s one way of a healthy link, without and with the loss by switches and sockets
 _PCIE = (
-    (46.0, 58.0, "PCIe 5.0 x16"), (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
+    (46.0, 58.0, "PCIe 5.0 x16"),
+    (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
     (10.0, 14.0, "PCIe 3.0 x16 or 4.0 x8"),
-)  # fmt: skip
+)
 
 _Pair = tuple[int, int]
 

@@ -4,14 +4,30 @@ import re
 
 CPU_ATTRIBUTES = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
 PCI_ATTRIBUTES = (
-    "busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed",
+    "busid",
+    "class",
+    "vendor",
+    "device",
+    "subsystem_vendor",
+    "subsystem_device",
+    "link_speed",
     "link_width",
-)  # fmt: skip
+)
 GPU_ATTRIBUTES = ("dev", "sm", "gcn", "arch", "cu", "mlopart", "rank", "gdr")
 NET_ATTRIBUTES = (
-    "name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "net", "gin",
+    "name",
+    "dev",
+    "latency",
+    "speed",
+    "port",
+    "guid",
+    "maxconn",
+    "gdr",
+    "coll",
+    "net",
+    "gin",
     "keep",
-)  # fmt: skip
+)
 NO_BUS = "fffffff:ff"  # how bus addresses begin that a virtual machine does not show
 
 

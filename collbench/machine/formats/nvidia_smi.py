@@ -115,8 +115,10 @@ def read(text: str, name: str) -> Topology:
 
 def _access(text: str) -> dict[tuple[int, int], str]:
     """Whether GPUs reach each other's memory, as programs of CUDA print it."""
-    found = ((one, [cell for cell in one.groups() if cell and cell.isdigit()])
-             for one in _ACCESS.finditer(text))  # fmt: skip
+    found = (
+        (one, [cell for cell in one.groups() if cell and cell.isdigit()])
+        for one in _ACCESS.finditer(text)
+    )
     return {(int(a), int(b)): "NS" if one[2] or one[6] else "OK" for one, (a, b) in found}
 
 

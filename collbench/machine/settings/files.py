@@ -17,10 +17,26 @@ ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILE = ".nccl.conf"
 _PREFIXES = (
-    "NCCL_", "RCCL_", "CUDA_", "TORCH_NCCL_", "OFI_NCCL_", "UCX_", "UCC_", "FI_", "OMPI_MCA_",
-    "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "MPIR_PARAM_", "I_MPI_", "MPI4PY_RC_",
-    "GLOO_", "NVSHMEM_", "OMP_NUM_THREADS",
-)  # fmt: skip
+    "NCCL_",
+    "RCCL_",
+    "CUDA_",
+    "TORCH_NCCL_",
+    "OFI_NCCL_",
+    "UCX_",
+    "UCC_",
+    "FI_",
+    "OMPI_MCA_",
+    "PRTE_MCA_",
+    "PMIX_MCA_",
+    "MPICH_",
+    "MPIR_CVAR_",
+    "MPIR_PARAM_",
+    "I_MPI_",
+    "MPI4PY_RC_",
+    "GLOO_",
+    "NVSHMEM_",
+    "OMP_NUM_THREADS",
+)
 _LAUNCHERS_OWN = re.compile(
     r"(OMPI|PMIX|PRTE)_MCA_(orte|ess|initial|shmem|gds|psec|mpi_yield|ptl|prte|pmix)"
 )
