@@ -2,10 +2,12 @@
 is no rank of the launcher above, and dies with the thread that started it.
 """
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -14,10 +16,11 @@ from multiprocessing.connection import Connection
 from collbench.core.errors import HangError, RankLostError
 from collbench.core.group import RankContext
 from collbench.core.launcher import INTERRUPTIONS
-from collbench.launch.processes import RUNS, die_with_parent, fate
+from collbench.launch.processes import RUNS, die_with_parent, fate, is_stopped
 from collbench.launch.server import Reply, rank_class, serve
 
 END_S = 5.0  # how long the driver may take to end a killed process that uses a GPU
+_LOOK_S = 1.0  # between two looks at a child that does not answer
 STDERR = 2
 
 
@@ -53,13 +56,17 @@ class Child:
         with suppress(OSError):  # it has gone, as the answer will say
             self._pipe.send((method, args))
 
-    def answer(self, timeout_s: float, where: str = "") -> object:
+    def answer(self, timeout_s: float, where: str = "", stopped_s: float = math.inf) -> object:
         """What the call returns. Raises what it raised, RankLostError if the child died, HangError
-        if it does not answer in time; where: the end of what both say.
+        if it does not answer in time, or is stopped for so long; where: the end of what both say.
         """
+        start = last_run = time.monotonic()
         try:
-            if not self._pipe.poll(timeout_s):
-                state = fate(self._process.pid, None)
+            while not self._pipe.poll(min(_LOOK_S, timeout_s)):
+                state, now = fate(self._process.pid, None), time.monotonic()
+                last_run = last_run if is_stopped(state) else now
+                if now < start + timeout_s and now < last_run + stopped_s:
+                    continue
                 self.end()
                 more = f" after {timeout_s:.0f} s{where}" if state == RUNS else ""
                 raise HangError(f"{self._name} {state}{more}")

@@ -3,6 +3,7 @@ becomes of one is told and leaves nothing behind.
 """
 
 import ast
+import math
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import pytest
 from collbench.backends.gpu.child import ChildWorkerGroup, ParentRank
 from collbench.core.errors import HangError, RankLostError, RefusedError
 from collbench.core.group import RankContext
+from collbench.launch.child import Child
 from collbench.launch.local import LocalGroup
 from collbench.launch.server import rank_name
 from tests.support.child_rank import ChildRank
@@ -78,6 +80,13 @@ def test_a_stopped_child_is_told_from_a_slow_one(workers: Workers) -> None:
     os.kill(before[0], signal.SIGSTOP)
     with pytest.raises(HangError, match=r"the process of rank 0 is stopped \(SIGSTOP\)"):
         workers.call(ChildRank.tell, timeout_s=0.3)
+
+
+def test_a_child_that_stays_stopped_is_given_up_before_its_time() -> None:
+    child = Child("it", rank_name(ChildRank), RankContext(rank=0, n=1), os.environ)
+    os.kill(child._process.pid, signal.SIGSTOP)
+    with pytest.raises(HangError, match=r"it is stopped \(SIGSTOP\)"):
+        child.answer(math.inf, stopped_s=0.1)
 
 
 def test_a_dead_child_stays_lost() -> None:
