@@ -31,6 +31,7 @@ Need = Literal[
     "condition",
     "nics",
     "system",
+    "core times",
     "processes",
     "ranks",
     "hosts",
@@ -61,6 +62,7 @@ _REASONS: Mapping[Need, str] = {
     "condition": "the recording has no states of GPUs: record it again",
     "nics": "no NIC is a PCI device here",
     "system": "the recording has nothing about the system: record it again",
+    "core times": "/proc/stat does not say how long cores were in use",
     "processes": "the recording has nothing about processes: record it again",
     "ranks": "no launcher started several ranks",
     "hosts": "there is one host",
@@ -138,6 +140,8 @@ class Evidence:
                 return self._count(need) > 0
             case "system":
                 return any(host.system is not None for host in self.hosts)
+            case "core times":
+                return any(system.busy_cpus is not None for *_, system in self.systems())
             case "ranks":
                 return sum(len(host.processes) for host in self.hosts) > 1
             case "hosts":

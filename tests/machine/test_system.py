@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.discovery import _record, _system
+from collbench.doctor.check import Evidence, why_not_run
+from collbench.machine.discovery import Recording, _record, _system
 
 
 def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +23,9 @@ def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     found = _record.system(tmp_path)
     assert found.busy_cpus == pytest.approx(1.1)
     assert found.busy_cpulist == "1"
+    (tmp_path / "proc/stat").write_text("")
+    blind = Evidence(hosts=(Recording(system=_record.system(tmp_path)),))
+    assert why_not_run("busy-cores", blind).startswith("/proc/stat")
 
 
 @pytest.mark.parametrize(

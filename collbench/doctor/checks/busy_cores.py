@@ -8,7 +8,7 @@ from collbench.doctor.checks._ranks import cores_of
 from collbench.machine.topology.model import members, numbered
 
 TITLE = "Other processes on the cores"
-NEEDS: tuple[Need, ...] = ("system",)
+NEEDS: tuple[Need, ...] = ("system", "core times")
 NO_EXPERIMENT = "other processes cannot be stopped from here: measure again when they have ended"
 EXPLANATION = """
 A rank that waits for a message looks at memory all the time, and a rank that has one copies it.

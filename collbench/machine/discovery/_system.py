@@ -110,6 +110,8 @@ def busy_cpus(root: Path) -> dict[int, float]:
     """
     file = root / "proc/stat"
     start, first = time.monotonic(), _busy_ticks(file)
+    if not first:
+        raise OSError(f"{file} names no core")
     time.sleep(_SAMPLE_S)
     ticks = os.sysconf("SC_CLK_TCK") * (time.monotonic() - start)
     return {
