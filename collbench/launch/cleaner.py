@@ -58,15 +58,15 @@ def start_cleaner(started: Launcher) -> tuple[int, int]:
             if int(entry.name) not in (end, rank_end):
                 with suppress(OSError):  # the list's own
                     os.close(int(entry.name))
-        made = _made_by(launcher_pid)
-        if not _outlive(guardian_pid, end, rank_end):
+        made = _outlive(guardian_pid, launcher_pid, end, rank_end)
+        if made is None:
             remove_memory_of_mpi(since, _CLEAN_S)
             if started.vendor == "Open MPI":
                 _end_without_ranks(launcher_pid)
         deadline = time.monotonic() + _CLEAN_S
         while made and command_of(launcher_pid) == PROXY and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-        for file in made if command_of(launcher_pid) != PROXY else ():
+        for file in made or () if command_of(launcher_pid) != PROXY else ():
             file.unlink(missing_ok=True)
     finally:
         os._exit(0)
@@ -81,9 +81,11 @@ def _made_by(launcher_pid: int) -> list[Path]:
     return topology_of_mpi(time.time() - age_s - CLOCK_S, time.time())
 
 
-def _outlive(guardian_pid: int, end: int, rank_end: int) -> bool:
-    """Wait until the guardian has ended; whether it has written a byte."""
-    is_dismissed, wait_ms = False, None
+def _outlive(guardian_pid: int, launcher_pid: int, end: int, rank_end: int) -> list[Path] | None:
+    """Wait until the guardian has ended. Returns what MPICH's launcher had made when the guardian
+    wrote a byte, which it does once MPI has started; None if it has not.
+    """
+    made, wait_ms = None, None
     files = select.poll()
     for file in (end, rank_end):
         files.register(file, select.POLLIN)
@@ -93,9 +95,9 @@ def _outlive(guardian_pid: int, end: int, rank_end: int) -> bool:
                 files.unregister(file)
                 wait_ms = _LOOK_S * 1000
             elif os.read(end, 1):
-                is_dismissed = True
+                made = _made_by(launcher_pid)
             else:
-                return is_dismissed
+                return made
         if wait_ms is not None:
             send(guardian_pid, signal.SIGCONT)
 

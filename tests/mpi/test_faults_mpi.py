@@ -22,6 +22,7 @@ from tests.support.runs import (
     STUCK_TIMEOUT_S,
     Run,
     corrupt,
+    kill,
     library,
     needs_mpi,
     sweep,
@@ -88,19 +89,30 @@ def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
         assert run.finish(STUCK_LIMIT_S) != 0
 
 
-@pytest.mark.exhaustive
-def test_too_little_shared_memory(tmp_path: Path) -> None:
-    """A small /dev/shm of its own, as in a container: what fits runs, the rest is waived."""
-    small = [
-        *split("unshare -m sh -c"),
-        'mount -t tmpfs -o size=24M tmpfs /dev/shm && exec "$@"',
-        "sh",
-    ]
+def mounted(*where: str) -> list[str]:
+    """A prefix that mounts something for one run, as in a container."""
+    prefix = [*split("unshare -m sh -c"), f'mount {" ".join(where)} && exec "$@"', "sh"]
     if (
         shutil.which("unshare") is None
-        or subprocess.run([*small, "true"], check=False, capture_output=True).returncode
+        or subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode
     ):
         pytest.skip("needs leave to mount: run as root")
+    return prefix
+
+
+@pytest.mark.exhaustive
+def test_a_launcher_that_aborts_leaves_no_file_in_tmp(tmp_path: Path) -> None:
+    command = under_mpirun(2, sweep("--csv", "rows.csv", *LONG), "-wdir", "/tmp")
+    with Run(tmp_path, command, prefix=mounted("--bind", str(tmp_path), "/tmp")) as run:
+        run.wait_for_rows()
+        kill(run.ranks(2)[1])
+        assert run.finish() == 4  # which knows all files
+
+
+@pytest.mark.exhaustive
+def test_too_little_shared_memory(tmp_path: Path) -> None:
+    """A small /dev/shm of its own: what fits runs, the rest is waived."""
+    small = mounted(*split("-t tmpfs -o size=24M tmpfs /dev/shm"))
     command = under_mpirun(
         2, sweep(*SHORT[:-2], "--sizes", "1K,16M", "--csv", str(tmp_path / "rows.csv"))
     )
