@@ -156,8 +156,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
         late = [rank for rank, one in ranks.items() if _reached(one) < number]
         silent = [f"rank {rank}" for rank in range(min(world, 1 << 16)) if rank not in torch.ranks]
         waiting = [f"rank {rank}" for rank, one in sorted(ranks.items()) if _reached(one) >= number]
-        text = next((one.text for one in ranks.values() if one.number == number and one.text), "")
-        what = f"operation {number}" + (f" ({text})" if text else "")
+        texts = {one.text for one in ranks.values() if one.number == number and one.text}
+        what = f"operation {number}" + (f" ({some_of(sorted(texts))})" if texts else "")
         where = next((str(one.place) for one in ranks.values() if one.place), "")
         first = _FIRST if number <= 1 else ""
         # of a text that has few ranks nothing follows
@@ -169,7 +169,7 @@ def _silent(report: LogReport) -> Iterator[Finding]:
                 " line",
                 more=first,
             )
-        elif not late and not silent and len(waiting) > 1 and not report.ras.missing:
+        elif len(waiting) > 1 and len(texts) < 2 and not (late or silent or report.ras.missing):
             yield told(
                 "stuck-collective",
                 some_of(waiting),

@@ -625,6 +625,8 @@ def test_who_never_came_and_who_is_silent() -> None:
     # nobody is behind because a program asked for more before the operation ended
     both = findings_of("\n".join([watchdog(0, 40), status(0, 42), watchdog(1, 40), status(1, 40)]))
     assert [one.check for one in both] == ["timeout", "stuck-collective"]
+    differing = f"{watchdog(0, 40)}\n{watchdog(1, 40).replace('REDUCE', 'GATHER')}"
+    assert [*severities(differing)] == ["mismatched-collective", "timeout"]
 
 
 def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
