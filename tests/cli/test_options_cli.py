@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.cli import cli, run
+from collbench.cli import _COMMANDS, cli, run
 from collbench.cli._declared import read_preset
 from collbench.cli.sweep import command as sweep
 from collbench.core.catalog import names
@@ -113,7 +113,7 @@ def test_help_groups_the_commands_by_what_they_are_for() -> None:
     }
 
 
-@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "check", "overlap"])
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_every_option_is_explained(command: str) -> None:
     found = cli.get_command(None, command)  # type: ignore[arg-type]
     assert found is not None
@@ -125,6 +125,7 @@ def test_every_option_is_explained(command: str) -> None:
     ] == []
     text = CliRunner().invoke(cli, [command, "--help"]).output
     assert "Examples" in text
+    assert not re.search(r"[a-z)][.;][A-Z]", text), "a space is missing between lines"
 
 
 def test_help_names_every_registered_part() -> None:
