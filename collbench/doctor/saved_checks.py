@@ -122,24 +122,13 @@ def keep(check: SavedCheck, folder: Path | None) -> None:
     as like. Raises UnavailableError.
     """
     short = {name: float(f"{value:.6g}") for name, value in check.values.items()}
-    line = json.dumps(check._replace(values=short)._asdict()).encode() + b"\n"
+    line = json.dumps(check._replace(values=short)._asdict()).encode()
     with _explained(folder):
         place = _made(folder)
         with _locked(place):
-            _append(line, place / _file_name(check.host))
-
-
-def _append(line: bytes, file: Path) -> None:
-    """Add a line to a file, and leave its oldest out where it is long. Raises OSError."""
-    with file.open("a+b", buffering=0) as out:
-        size = out.seek(0, os.SEEK_END)
-        out.seek(max(0, size - 1))
-        is_cut = size > 0 and out.read(1) != b"\n"  # of a writer before
-        rest = b"\n" * is_cut + line
-        while rest:  # one call, which appends, unless the disk is full: then the next one raises
-            rest = rest[out.write(rest) :]
-        if size > 2 * MOST_BYTES:
-            write_whole(file, _newest(file))
+            file = place / _file_name(check.host)
+            lines = _newest(file).splitlines() if file.exists() else []
+            write_whole(file, b"\n".join([*lines, line, b""]))
 
 
 def refuse_missing(folder: Path | None) -> None:
@@ -207,7 +196,7 @@ def _files(folder: Path | None) -> list[Path]:
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
     """Nobody else writes there, as far as the file system has locks; without them a node's own
-    file has one writer, and a line is one call.
+    file has one writer.
     """
     lock = os.open(place, os.O_RDONLY)
     try:

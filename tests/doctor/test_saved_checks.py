@@ -138,7 +138,7 @@ def test_the_newest_checks_of_a_long_history_stay(
     monkeypatch.setattr(saved_checks, "MOST_BYTES", 2000)
     for number in range(100):
         keep(check(number, link=float(number + 1)), None)
-    assert (folder / "n1.jsonl").stat().st_size <= 3 * 2000
+    assert (folder / "n1.jsonl").stat().st_size <= 2 * 2000
     values = [one.values["link"] for one in read_nodes(None)["n1"]]
     assert values == [float(number) for number in range(101 - len(values), 101)]
     assert len(values) >= 10
@@ -148,6 +148,7 @@ def test_a_check_that_a_full_disk_cuts_off_is_not_kept(tmp_path: Path) -> None:
     long = check(1)._replace(values={f"allreduce {part}, us": 1.0 for part in range(500)})
     with full_disk(), pytest.raises(UnavailableError, match="kept: File too large"):
         keep(long, tmp_path)
+    assert not [*tmp_path.iterdir()]
     keep(check(2, link=2.0), tmp_path)
     assert [one.values for one in read_nodes(tmp_path)["n1"]] == [{"link": 2.0}]
 
