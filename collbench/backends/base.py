@@ -140,14 +140,14 @@ class SessionOpener(Protocol[Job_contra]):
 
     is_gpu: its launches are queued on GPUs. wants_machine: it invents times for the machine of the
     options. has_launch_times: its ranks time launches one by one where a batch asks for that.
-    One with is_apart(job) may have ranks that are processes of their own on GPUs, which must not be
-    there while other ranks are measured.
+    is_apart: its ranks are processes that must not be there while other ranks are measured.
     """
 
     name: str
     is_gpu: bool = False
     wants_machine: bool = False
     has_launch_times: bool = True
+    is_apart: bool = False
 
     def why_not(self, group: Group) -> str:
         """Why this backend cannot run on that group, or an empty text."""

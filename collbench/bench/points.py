@@ -310,11 +310,12 @@ def is_gpu(case: Case) -> bool:
 
 def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
     """Whether the ranks of a session with these points are processes that must not be on the GPUs
-    while others are measured: those of a library that is forced to something are.
+    while others are measured: those of a library that is forced to something are, and those of MPI
+    with memory of GPUs.
     """
     is_forced, first = len(key) > 2, points[0]
     found = opener(str(key[0]), is_together=first.together is not None)
-    return is_forced or (hasattr(found, "is_apart") and found.is_apart(first.job))
+    return is_forced or found.is_apart or first.case.buffers == "gpu"
 
 
 def ctas_of(point: SweepPoint) -> int:

@@ -317,7 +317,7 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
     monkeypatch.setattr(gpu_session, "device_count", lambda: 2)
     monkeypatch.setattr(backend, "KernelGpuRank", HostKernelRank)
     mine = backend.KernelBackend(folder / "mine.py")
-    assert mine.is_gpu and mine.is_apart(None)  # type: ignore[arg-type]
+    assert mine.is_gpu and mine.is_apart
     of: dict[str, Any] = {"op": "allreduce", "backend": "mine", "algo": "library", "proto": ""}
     given = [Case(**of, ranks=2, size_bytes=size) for size in (4096, 1000)]
     options = SessionOptions(gpu=GpuOptions(timeout_s=2.0))

@@ -9,6 +9,7 @@ import pytest
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.mpi import backend, gpu
 from collbench.bench import sweep
+from collbench.bench.points import is_apart, plan_points
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.core.case import Case
@@ -93,8 +94,8 @@ def test_its_buffers_are_where_the_others_have_theirs(
 
 def test_in_gpu_memory_its_ranks_come_last_and_need_no_host_memory() -> None:
     on_gpus, on_cpus = (case("allreduce", 2, 1 << 20, buffers=name) for name in ("gpu", "plain"))
-    mpi = backend.BACKEND
-    assert [mpi.is_apart(one) for one in (on_gpus, on_cpus)] == [True, False]
+    points, mpi = plan_points([on_gpus, on_cpus], LocalGroup()), backend.BACKEND
+    assert [is_apart(one.session, [one]) for one in points] == [True, False]
     assert mpi.private_bytes(on_gpus, hot=True) == 0 < mpi.private_bytes(on_cpus, hot=True)
 
 

@@ -32,9 +32,6 @@ class MpiBackend(Peer):
             return "MPI's in-place reduce-scatter leaves the result elsewhere"
         return ""
 
-    def is_apart(self, case: Case) -> bool:
-        return _is_on_gpus(case)
-
     def private_bytes(self, case: Case, *, hot: bool) -> int:
         return 0 if _is_on_gpus(case) else private_bytes(case, hot=hot)
 

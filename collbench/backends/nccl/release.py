@@ -23,15 +23,14 @@ _OPTION = "--nccl-library"
 class NcclRelease(NcclBackend):
     """The NCCL of a file."""
 
+    is_apart = True
+
     def __init__(self, version: str, path: Path) -> None:
         self.name, self.version, self.path = f"{RELEASE_OF_NCCL}{version}", version, path
 
     def why_not(self, group: Group) -> str:
         lacks_binding = find_spec("nccl") is None
         return why_no_gpus() or (f"nccl4py is not installed; {INSTALL}" if lacks_binding else "")
-
-    def is_apart(self, case: Case) -> bool:
-        return True
 
     def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> NcclSession:
         preload = (("LD_PRELOAD", str(self.path)),)

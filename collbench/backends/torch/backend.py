@@ -238,6 +238,7 @@ class TorchBackend(Peer):
 
     name = "torch"
     is_gpu = True
+    is_apart = True
 
     def why_not(self, group: Group) -> str:
         found = find_spec("torch")
@@ -248,9 +249,6 @@ class TorchBackend(Peer):
         if len(set(group.hosts)) > 1:
             return "PyTorch is measured on one host"
         return why_no_gpus()
-
-    def is_apart(self, case: Case) -> bool:
-        return True
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
         if case.algo not in _FUNCTIONS:
