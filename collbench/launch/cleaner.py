@@ -64,7 +64,8 @@ def start_cleaner(started: Launcher) -> tuple[int, int]:
             if started.vendor == "Open MPI":
                 _end_without_ranks(launcher_pid)
         deadline = time.monotonic() + _CLEAN_S
-        while made and command_of(launcher_pid) == PROXY and time.monotonic() < deadline:
+        while command_of(launcher_pid) == PROXY and time.monotonic() < deadline:
+            send(launcher_pid, signal.SIGCONT)  # a stopped one would keep mpirun
             time.sleep(_LOOK_S)
         for file in made or () if command_of(launcher_pid) != PROXY else ():
             file.unlink(missing_ok=True)

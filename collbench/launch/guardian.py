@@ -50,6 +50,7 @@ READ_S = 3.0  # for one that has not even read it
 TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
 _TICK_S, _FAST_TICK_S = 1.0, 0.1  # between two looks, and while MPI starts
 _SUSPENDED_S = 2.0  # a look that is so late was not the guardian's fault: nobody had run
+_STOPPED_S = 10.0  # that MPICH's launcher may be stopped, as a rank may by the default of --timeout
 _OBEY_S = 3.0  # for a launcher to do as it is told
 _REGISTER_S = 0.5  # for a launcher to hear of ranks that have come last
 _COME_S = 3.0  # for the other ranks of this host to come
@@ -195,7 +196,7 @@ class _Guardian:
         is_proxy = command_of(self.launcher_pid) == PROXY and command_of(above) in _LAUNCHERS
         self.above = above if is_proxy else None
         self.siblings: dict[int, list[int]] = {}
-        self.scanned = 0.0
+        self.scanned, self.launcher_ran = 0.0, time.monotonic()
         self.suspended_s = 0.0  # time in which nothing ran
 
     def watch(self) -> int:
@@ -226,7 +227,8 @@ class _Guardian:
             tick_s = _FAST_TICK_S if is_starting else _TICK_S
             if not is_starting and self.started.vendor == "MPICH":  # its memory has no name now
                 self._dismiss_cleaner()
-            if (story := self._story(*state)) and self._is_my_turn(*state):
+            story = self._story_of_launcher() or self._story(*state)
+            if story and self._is_my_turn(*state):
                 hint = HangError.general_hint
                 if is_starting and story.endswith(state[0].what):  # it knows of nobody
                     hint = "look at the other hosts; if all ranks run there, start again"
@@ -269,6 +271,16 @@ class _Guardian:
             self.is_clean = True
             with suppress(BrokenPipeError):
                 os.write(self.cleaner, b"\n")
+
+    def _story_of_launcher(self) -> str:
+        """That the process that MPICH's launcher has on this host has been stopped for long, which
+        passes on no text and no end; or an empty text.
+        """
+        what, now = fate(self.launcher_pid, None), time.monotonic() - self.suspended_s
+        if not is_stopped(what) or command_of(self.launcher_pid) != PROXY:
+            self.launcher_ran = now
+        is_long = now > self.launcher_ran + _STOPPED_S
+        return f"{PROXY} above rank {self.started.rank} {what}" if is_long else ""
 
     def _story(self, wait: GuardedWait, world: GuardedWorld | None) -> str:
         """Why the rank has waited too long, or an empty text."""
@@ -342,6 +354,7 @@ class _Guardian:
         for pid in self._others() if is_mpich else ():
             send(pid, signal.SIGSTOP)
             frozen.add(pid)
+        send(self.launcher_pid, signal.SIGCONT)  # to pass the text on
         if text:
             say(text)
         if is_mpich and os.environ.get("PMI_FD", "").isdecimal():
