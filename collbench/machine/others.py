@@ -61,7 +61,7 @@ def look(own: Collection[int], cores: Collection[int] = (), root: Path = _PROC) 
         own_s = sum(map(_own_seconds, own)) + sum(os.times()[2:4])  # and what has ended
         lines = {line.split(" ", 1)[0]: line.split()[1:] for line in text.splitlines()}
         names = [f"cpu{core}" for core in cores] or ["cpu"]
-        busy_s = sum(_busy_seconds(lines[name]) for name in names)
+        busy_s = sum(busy_seconds(lines[name]) for name in names)
         queued = None if cores else max(0, int(lines["procs_running"][0]) - own_running)
     except (OSError, KeyError, ValueError, IndexError):
         return None
@@ -78,7 +78,8 @@ def _own_seconds(pid: int) -> float:
         return 0.0
 
 
-def _busy_seconds(fields: Sequence[str]) -> float:
+def busy_seconds(fields: Sequence[str]) -> float:
+    """Of a core, by its line of /proc/stat: all but the idle time and what waits for a disk."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 

@@ -153,7 +153,7 @@ def system(root: Path) -> SystemRecord:
     kernel, pages = root / "proc/sys/kernel", root / "sys/kernel/mm/transparent_hugepage"
     shm, net = root / "dev/shm", root / "sys/class/net"
     readers: _Readers = {
-        "busy_cpus": lambda: sum(busy().values()),
+        "busy_cpus": lambda: sum(busy().values()) if busy() else None,
         "busy_cpulist": lambda: spans(core for core, share in busy().items() if share >= _BUSY),
         "memory_bytes": lambda: memory().get("MemTotal"),
         "memory_available_bytes": lambda: memory().get("MemAvailable"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from collbench.machine.discovery._sysfs import ValueReader, entries, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile
+from collbench.machine.others import busy_seconds
 from collbench.machine.settings.files import paths
 
 _FIRST_USER = 1000  # logind leaves shared memory of users below it alone
@@ -108,27 +109,19 @@ def busy_cpus(root: Path) -> dict[int, float]:
     """The share of its time that each core is in use, during a short while. Raises OSError or
     ValueError.
     """
-    file = root / "proc/stat"
-    start, first = time.monotonic(), _busy_ticks(file)
-    if not first:
-        raise OSError(f"{file} names no core")
+    start, first = time.monotonic(), _busy_seconds(root)
     time.sleep(_SAMPLE_S)
-    ticks = os.sysconf("SC_CLK_TCK") * (time.monotonic() - start)
+    elapsed_s, last = time.monotonic() - start, _busy_seconds(root)
+    return {core: max(0.0, last.get(core, was) - was) / elapsed_s for core, was in first.items()}
+
+
+def _busy_seconds(root: Path) -> dict[int, float]:
+    lines = map(str.split, text(root / "proc/stat").splitlines())
     return {
-        core: max(0, last - first.get(core, last)) / ticks
-        for core, last in _busy_ticks(file).items()
+        int(name[3:]): busy_seconds(fields)
+        for name, *fields in lines
+        if name.startswith("cpu") and name[3:].isdecimal()
     }
-
-
-def _busy_ticks(file: Path) -> dict[int, int]:
-    """Of each core: all but the idle time and what waits for a disk."""
-    ticks = {}
-    for line in text(file).splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name[3:].isdecimal():
-            numbers = [int(field) for field in fields[:8]]
-            ticks[int(name[3:])] = sum(numbers) - sum(numbers[3:5])
-    return ticks
 
 
 def governors(root: Path) -> tuple[str, ...]:
