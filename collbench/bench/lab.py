@@ -15,21 +15,18 @@ from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.core.host import shortage
 from collbench.core.launcher import launcher, without_launcher
-from collbench.core.options import Settings
-from collbench.launch.child import Child
+from collbench.launch.child import END_S, Child
+from collbench.launch.processes import LOST_S
 from collbench.launch.server import rank_name
 from collbench.machine.settings.files import settings
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0
-_STOPPED_S = Settings().timeout_s  # as a rank may be stopped
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
 _LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
 _ON_GPUS = ("cuda", "nccl")
 _AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT"
-_END_S = 5.0
-
 
 Rounds = list[tuple[Sequence[float], Sequence[float]]]
 
@@ -135,7 +132,7 @@ class _ArmProcess:
 
     def close(self) -> None:
         """End the process, if it has not ended."""
-        self._child.end(_END_S)
+        self._child.end(END_S)
 
     def wait_until_ready(self) -> None:
         """Until its ranks are open."""
@@ -152,7 +149,7 @@ class _ArmProcess:
         ended then.
         """
         try:
-            return self._child.answer(patience_s, stopped_s=_STOPPED_S)
+            return self._child.answer(patience_s, stopped_s=LOST_S)
         except CollbenchError as error:
             self.close()
             raise UnavailableError(error.message) from None

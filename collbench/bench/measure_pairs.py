@@ -26,7 +26,7 @@ from collbench.core.group import Group
 from collbench.core.options import Settings
 from collbench.core.screen import remark, say, width
 from collbench.launch.local import LocalGroup
-from collbench.launch.watchdog import LOST_S
+from collbench.launch.processes import LOST_S
 from collbench.machine.topology.model import Topology
 
 Rows = list[dict[str, object]]

@@ -310,8 +310,7 @@ def is_gpu(case: Case) -> bool:
 
 def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
     """Whether the ranks of a session with these points are processes that must not be on the GPUs
-    while others are measured: those of a library that is forced to something are, and those of MPI
-    with memory of GPUs.
+    while others are measured, as those of a forced library, and of MPI with memory of GPUs.
     """
     is_forced, first = len(key) > 2, points[0]
     found = opener(str(key[0]), is_together=first.together is not None)

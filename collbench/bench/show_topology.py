@@ -61,7 +61,7 @@ def show(options: Options) -> int:
 def _show_measured(options: Options, views: Sequence[str], documents: Sequence[str]) -> int:
     """As show(), under a launcher whose ranks then measure their pairs."""
     from collbench.bench.ranks import drive_on_rank0, group_here
-    from collbench.launch.watchdog import LOST_S
+    from collbench.launch.processes import LOST_S
     from collbench.machine import discovery
 
     if options["save"] is not None:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +30,7 @@ _HUNG_S, _GIVEN_UP_S = 3.0, 30.0  # for a launcher without ranks to end, and for
 _LOOK_S = 0.1
 CLOCK_S = 0.1  # by which a file system's clock may be behind
 _SHARED = Path("/dev/shm")
-_TOPOLOGIES = Path("/tmp/hydra_hwloc_xmlfile_*")
+_TEMPORARY = Path("/tmp")
 _OF_MPI = ("mpich_shm_", "mpich_vci_", "ucx_shm_posix_", "sm_segment.", "vader_segment.")
 _LAUNCHERS_OF_OPEN_MPI = ("prterun", "mpirun", "mpiexec", "orterun")
 
@@ -79,7 +80,7 @@ def _made_by(launcher_pid: int) -> list[Path]:
         return []
     started_s = int(stat_of(launcher_pid)[19]) / os.sysconf("SC_CLK_TCK")
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
-    return topology_of_mpi(time.time() - age_s - CLOCK_S, time.time())
+    return topology_of_mpi(time.time() - age_s - CLOCK_S)
 
 
 def _outlive(guardian_pid: int, launcher_pid: int, end: int, rank_end: int) -> list[Path] | None:
@@ -135,29 +136,27 @@ def remove_memory_of_mpi(since: float, wait_s: float) -> None:
         time.sleep(_LOOK_S)
 
 
-def topology_of_mpi(since: float, until: float) -> list[Path]:
+def topology_of_mpi(since: float) -> list[Path]:
     """The file by which MPICH's launcher tells its ranks what a host has, and which it leaves where
-    it ends in an abort: that of this user that was made between two times (as time.time() has
-    them), if there is only one.
+    it ends in an abort: that of this user that was made since then, if there is only one.
     """
-    found = []
-    for file in _TOPOLOGIES.parent.glob(_TOPOLOGIES.name):
-        with suppress(OSError):
-            facts = file.stat()
-            if facts.st_uid == os.getuid() and since <= facts.st_ctime <= until:
-                found.append(file)
+    found = list(_made_since(_TEMPORARY.glob("hydra_hwloc_xmlfile_*"), since))
     return found if len(found) == 1 else []
 
 
 def memory_of_mpi(since: float) -> set[Path]:
     """Shared memory of this user that has a name which MPI libraries give, made since then."""
-    found = set()
-    for file in _SHARED.iterdir() if _SHARED.is_dir() else ():
+    files = _made_since(_SHARED.glob("*"), since)
+    return {file for file in files if file.name.startswith(_OF_MPI)}
+
+
+def _made_since(files: Iterable[Path], since: float) -> Iterator[Path]:
+    """Those that this user has made since then, as time.time() has it."""
+    for file in files:
         with suppress(OSError):
             facts = file.stat()
-            if file.name.startswith(_OF_MPI) and facts.st_uid == os.getuid():
-                found |= {file} if facts.st_ctime >= since else set()
-    return found
+            if facts.st_uid == os.getuid() and facts.st_ctime >= since:
+                yield file
 
 
 def used_files() -> set[Path]:

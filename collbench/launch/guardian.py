@@ -29,6 +29,7 @@ from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.core.text import printable
 from collbench.launch.cleaner import CLEANER, PROXY, start_cleaner
 from collbench.launch.processes import (
+    LOST_S,
     PR_SET_NAME,
     RUNS,
     command_of,
@@ -50,7 +51,6 @@ READ_S = 3.0  # for one that has not even read it
 TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
 _TICK_S, _FAST_TICK_S = 1.0, 0.1  # between two looks, and while MPI starts
 _SUSPENDED_S = 2.0  # a look that is so late was not the guardian's fault: nobody had run
-_STOPPED_S = 10.0  # that MPICH's launcher may be stopped, as a rank may by the default of --timeout
 _OBEY_S = 3.0  # for a launcher to do as it is told
 _REGISTER_S = 0.5  # for a launcher to hear of ranks that have come last
 _COME_S = 3.0  # for the other ranks of this host to come
@@ -273,13 +273,11 @@ class _Guardian:
                 os.write(self.cleaner, b"\n")
 
     def _story_of_launcher(self) -> str:
-        """That the process that MPICH's launcher has on this host has been stopped for long, which
-        passes on no text and no end; or an empty text.
-        """
+        """That MPICH's launcher has been stopped on this host for too long, or an empty text."""
         what, now = fate(self.launcher_pid, None), time.monotonic() - self.suspended_s
         if not is_stopped(what) or command_of(self.launcher_pid) != PROXY:
             self.launcher_ran = now
-        is_long = now > self.launcher_ran + _STOPPED_S
+        is_long = now > self.launcher_ran + LOST_S
         return f"{PROXY} above rank {self.started.rank} {what}" if is_long else ""
 
     def _story(self, wait: GuardedWait, world: GuardedWorld | None) -> str:

@@ -20,9 +20,8 @@ from collbench.core.launcher import INTERRUPTIONS, launcher
 from collbench.core.units import format_size
 from collbench.launch.driver import Driver, ServedGroup
 from collbench.launch.guardian import launcher_above
-from collbench.launch.processes import descendants, die_with_parent, parent_of
+from collbench.launch.processes import LOST_S, descendants, die_with_parent, parent_of
 from collbench.launch.server import serve
-from collbench.launch.watchdog import LOST_S
 
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 

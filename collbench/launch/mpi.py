@@ -26,9 +26,9 @@ from collbench.launch.driver import (
 )
 from collbench.launch.guardian import SILENT_S
 from collbench.launch.heartbeat import BEAT_S
-from collbench.launch.processes import RUNS
+from collbench.launch.processes import LOST_S, RUNS
 from collbench.launch.server import Reply, perform, rank_class, rank_name
-from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
+from collbench.launch.watchdog import TOGETHER_S, end_all, watchdog_of
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
 _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks without one

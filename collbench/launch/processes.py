@@ -12,6 +12,7 @@ from pathlib import Path
 
 from collbench.core.host import host_name
 
+LOST_S = 10.0  # that one which is seen stopped or gone may keep others, by default
 RUNS = "does not answer"  # the fate of a process that seems to be running
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 libc = ctypes.CDLL(None)

@@ -23,10 +23,10 @@ from collbench.launch import guardian
 from collbench.launch.cleaner import mapped_files
 from collbench.launch.guardian import GuardedWait, GuardedWorld, Page
 from collbench.launch.heartbeat import Heartbeat
+from collbench.launch.processes import LOST_S
 
 TOGETHER_S = 30.0  # for what all ranks do together, while all seem to run
 START_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI
-LOST_S = 10.0  # and where one is seen stopped or gone, by default
 _END_S = 6.0  # for a last message, and for MPI_Abort
 
 

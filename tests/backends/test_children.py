@@ -75,14 +75,7 @@ def test_a_child_that_hangs_is_given_up_and_killed() -> None:
     assert are_gone(before[0])
 
 
-def test_a_stopped_child_is_told_from_a_slow_one(workers: Workers) -> None:
-    before = pids(workers)
-    os.kill(before[0], signal.SIGSTOP)
-    with pytest.raises(HangError, match=r"the process of rank 0 is stopped \(SIGSTOP\)"):
-        workers.call(ChildRank.tell, timeout_s=0.3)
-
-
-def test_a_child_that_stays_stopped_is_given_up_before_its_time() -> None:
+def test_a_stopped_child_is_told_from_a_slow_one_and_given_up_before() -> None:
     child = Child("it", rank_name(ChildRank), RankContext(rank=0, n=1), os.environ)
     os.kill(child._process.pid, signal.SIGSTOP)
     with pytest.raises(HangError, match=r"it is stopped \(SIGSTOP\)"):

@@ -58,14 +58,14 @@ def test_memory_that_a_process_has_stays(memory: Path) -> None:
 def test_the_file_of_mpichs_launcher_is_known_by_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaner, "_TOPOLOGIES", tmp_path / "hydra_hwloc_xmlfile_*")
+    monkeypatch.setattr(cleaner, "_TEMPORARY", tmp_path)
     start = time.time() - CLOCK_S
     first = tmp_path / "hydra_hwloc_xmlfile_1"
     first.touch()
-    assert cleaner.topology_of_mpi(start, time.time() + CLOCK_S) == [first]
-    assert cleaner.topology_of_mpi(start - 9, start) == []
+    assert cleaner.topology_of_mpi(start) == [first]
+    assert cleaner.topology_of_mpi(start + 9) == []
     (tmp_path / "hydra_hwloc_xmlfile_2").touch()
-    assert cleaner.topology_of_mpi(start, time.time() + CLOCK_S) == []
+    assert cleaner.topology_of_mpi(start) == []
 
 
 def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
