@@ -66,11 +66,6 @@ class Together(Generic[PartJob_co]):
         """What the ranks have to know of the order."""
         return LaunchesOfRanks(tuple(map(self.parts_of, range(self.n))), self.order == "grouped")
 
-    @property
-    def most_parts(self) -> int:
-        """Parts of the rank that has most."""
-        return max(len(self.parts_of(rank)) for rank in range(self.n))
-
     @cached_property
     def algorithm_bytes(self) -> float:
         """S of all parts of the rank that has most."""

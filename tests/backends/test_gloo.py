@@ -2,6 +2,7 @@
 waived. The environment of the tests need not have PyTorch: what needs it is skipped then.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from collbench.core.case import Case
 from collbench.core.collectives import OPS
 from collbench.core.dtypes import DTYPES, DtypeName, RedopName
 from collbench.core.record import read
-from tests.support.runs import Run, kill, needs_mpi, sweep, under_mpirun
+from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 SHORT = ("--backend", "gloo", "--sizes", "2999,64K", "--repeats", "1", "--iters", "2")
@@ -63,7 +64,7 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     long = ("--backend", "gloo", "-b", "1K", "-e", "1M", "-i", "1K", "--ranks", "2")
     with Run(tmp_path, sweep(*long, "--repeats", "1", "--csv", "rows.csv")) as run:
         run.wait_for_rows()
-        kill(run.ranks(2)[1])
+        os.kill(run.ranks(2)[1], 9)
         assert run.finish(120) == 4
         assert "rank 1 was killed by SIGKILL" in run.stderr
 

@@ -14,12 +14,13 @@ import pytest
 
 from collbench.backends.cpu import interpreter
 from collbench.core.host import cpu_name
-from collbench.planning.tuning import Machine, read, tuning_of
+from collbench.planning.tuning import Machine
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
 from tests.support.commands import Invoke
 from tests.support.corrupt import element
 from tests.support.runs import needs_mpi, said_by, under_mpirun
+from tests.tune.test_store import fresh
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
 TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
@@ -40,11 +41,6 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     monkeypatch.undo()
     fresh()
-
-
-def fresh() -> None:
-    read.cache_clear()
-    tuning_of.cache_clear()
 
 
 def keep(*points: TunedPoint) -> Store:

@@ -14,26 +14,17 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.processes import parent_of
+from collbench.launch.processes import parent_of, send
 from tests.support.commands import result_of
-from tests.support.runs import Run, kill, library, needs_mpi, read_of, under_mpirun
+from tests.support.runs import Run, library, needs_mpi, read_of, said_by, under_mpirun
 
 DOCTOR = (sys.executable, "-m", "collbench", "doctor")
 CORES = sorted(os.sched_getaffinity(0))
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 needs_taskset = pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
-
-
-def _can_unshare(*kinds: str) -> bool:
-    try:
-        command = ["unshare", *kinds, "true"]
-        return subprocess.run(command, check=False, capture_output=True).returncode == 0
-    except OSError:
-        return False
-
-
 needs_mounts = pytest.mark.skipif(
-    not _can_unshare("--mount", "--ipc"), reason="needs namespaces of its own, as root has"
+    said_by(["sh", "-c", "unshare --mount --ipc true"]).returncode != 0,
+    reason="needs namespaces of its own, as root has",
 )
 
 
@@ -268,7 +259,7 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
         run.wait_until(lambda: len(run.pids()) > 4)
         arms = [pid for pid in run.pids() if _is_arm(pid) and parent_of(pid) == run.process.pid]
         assert len(arms) == 2
-        kill(arms[0])
+        send(arms[0], signal.SIGKILL)
         code = run.finish()
         finding = named(result_of(run.stdout), "binding")
     assert finding["unmeasured"].endswith("the process of an experiment was killed by SIGKILL")

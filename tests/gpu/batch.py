@@ -277,7 +277,7 @@ def run_at_once(
         options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
         session = opener.open(group, jobs, SessionOptions(hot=hot, gpu=options))
         for job in jobs:
-            for order in ORDERS[: 1 + (job.most_parts > 1)]:
+            for order in ORDERS[: 1 + any(order[1:] for order in job.launches.orders)]:
                 what = f"{how}, {order}, {' beside '.join(map(described_part, job.parts))}"
                 say(what)
                 try:

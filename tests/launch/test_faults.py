@@ -15,6 +15,7 @@ import pytest
 from collbench.core.errors import RankLostError
 from collbench.core.record import COLUMNS, SCHEMA, header, read
 from collbench.launch import driver as launch_driver
+from collbench.launch.processes import send
 from tests.support.commands import ONE_REPEAT, Invoke
 from tests.support.faults import processes
 from tests.support.runs import (
@@ -23,7 +24,6 @@ from tests.support.runs import (
     STUCK_TIMEOUT_S,
     Run,
     corrupt,
-    kill,
     library,
     needs_mpi,
     sweep,
@@ -74,7 +74,7 @@ def test_a_killed_rank_is_named_and_ends_the_run(
     # it is seen at once, not when a deadline passes
     with Run(tmp_path, start(way, *CSV, *LONG, "--timeout", "600", *more)) as run:
         kept = run.wait_for_rows()
-        kill(run.ranks(2)[rank])
+        send(run.ranks(2)[rank], signal.SIGKILL)
         assert run.finish() == 4
         said = f"rank {rank} was killed by SIGKILL"
         assert any(said in line for line in run.errors())
@@ -166,7 +166,7 @@ def test_nothing_is_left_of_a_killed_driver_or_launcher(
         run.wait_for_rows()
         for pid in processes(run).get(stopped, [])[-1:]:
             os.kill(pid, signal.SIGSTOP)
-        kill(run.process.pid)
+        send(run.process.pid, signal.SIGKILL)
         assert run.finish(STUCK_LIMIT_S) == -signal.SIGKILL
 
 

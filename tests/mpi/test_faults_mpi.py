@@ -3,9 +3,7 @@ ranks mpirun starts for a run without a launcher. Signals in general: test_rando
 """
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from shlex import split
@@ -14,7 +12,8 @@ import pytest
 
 from collbench.core.collectives import OPS
 from collbench.launch.cleaner import PROXY
-from collbench.launch.processes import command_of
+from collbench.launch.processes import command_of, send
+from tests.doctor.test_planted import needs_mounts, shell
 from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
@@ -22,7 +21,6 @@ from tests.support.runs import (
     STUCK_TIMEOUT_S,
     Run,
     corrupt,
-    kill,
     library,
     needs_mpi,
     sweep,
@@ -89,30 +87,22 @@ def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
         assert run.finish(STUCK_LIMIT_S) != 0
 
 
-def mounted(*where: str) -> list[str]:
-    """A prefix that mounts something for one run, as in a container."""
-    prefix = [*split("unshare -m sh -c"), f'mount {" ".join(where)} && exec "$@"', "sh"]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode
-    ):
-        pytest.skip("needs leave to mount: run as root")
-    return prefix
-
-
+@needs_mounts
 @pytest.mark.exhaustive
 def test_a_launcher_that_aborts_leaves_no_file_in_tmp(tmp_path: Path) -> None:
     command = under_mpirun(2, sweep("--csv", "rows.csv", *LONG), "-wdir", "/tmp")
-    with Run(tmp_path, command, prefix=mounted("--bind", str(tmp_path), "/tmp")) as run:
+    private = ["unshare", "--mount", *shell(f"mount --bind {tmp_path} /tmp")]
+    with Run(tmp_path, command, prefix=private) as run:
         run.wait_for_rows()
-        kill(run.ranks(2)[1])
+        send(run.ranks(2)[1], signal.SIGKILL)
         assert run.finish() == 4  # which knows all files
 
 
+@needs_mounts
 @pytest.mark.exhaustive
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     """A small /dev/shm of its own: what fits runs, the rest is waived."""
-    small = mounted(*split("-t tmpfs -o size=24M tmpfs /dev/shm"))
+    small = ["unshare", "--mount", *shell("mount -t tmpfs -o size=24M tmpfs /dev/shm")]
     command = under_mpirun(
         2, sweep(*SHORT[:-2], "--sizes", "1K,16M", "--csv", str(tmp_path / "rows.csv"))
     )

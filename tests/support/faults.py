@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.launch.processes import command_of, parent_of, stat_of
+from collbench.launch.processes import command_of, parent_of, send, stat_of
 from tests.support.runs import ROOT, Run, rank_of, read_of, sweep, under_mpirun
 
 TIMEOUT_S = 5
@@ -124,8 +124,7 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
             if fault.signal == "STOP" and (is_users or (0 in promised and not fault.rows)):
                 time.sleep(1.0)
                 for stopped in (victim, run.process.pid):  # nsenter stops with its child
-                    with suppress(ProcessLookupError):
-                        os.kill(stopped, signal.SIGCONT)
+                    send(stopped, signal.SIGCONT)
             is_launchers = fault.start in ("mpirun", "srun") and fault.which != "guardian"
             least = 1 if fault.which == "rank 0" else 2  # ranks come up in any order
             is_guarded = len(there.get("guardian", ())) >= least and not is_alone

@@ -13,7 +13,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
@@ -25,7 +24,7 @@ from collbench.core.errors import CollbenchError
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun, library_vendor
 from collbench.core.record import Record, read
 from collbench.launch.cleaner import CLOCK_S, memory_of_mpi, used_files
-from collbench.launch.processes import command_of, fate, parent_of, stat_of
+from collbench.launch.processes import command_of, fate, parent_of, send, stat_of
 from collbench.machine.discovery._system import mpi_library
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +112,7 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         for pid in self.pids():
-            kill(pid)
+            send(pid, signal.SIGKILL)
         self.process.wait()
 
     @property
@@ -281,9 +280,3 @@ def are_gone(*pids: int) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def kill(pid: int) -> None:
-    """SIGKILL, whatever became of the process meanwhile."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -126,8 +126,7 @@ class TogetherRank(GpuRank[Key]):
 
     def _group(self, queues: Sequence[Queue], stream: int) -> None:
         """Queue several operations of a group of ranks in its stream."""
-        for queue in queues:
-            queue(stream)
+        timing.each(queues, stream)
 
     def refuse_queues(self) -> None:
         """Raise ScheduleError if this rank launches more at once than CUDA runs streams."""
