@@ -17,6 +17,7 @@ from tests.doctor.test_planted import needs_mounts, shell
 from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
+    ROOT,
     STUCK_LIMIT_S,
     STUCK_TIMEOUT_S,
     Run,
@@ -88,6 +89,7 @@ def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
 
 
 @needs_mounts
+@pytest.mark.skipif(ROOT.is_relative_to("/tmp"), reason="this checkout is in /tmp, which is hidden")
 @pytest.mark.exhaustive
 def test_a_launcher_that_aborts_leaves_no_file_in_tmp(tmp_path: Path) -> None:
     command = under_mpirun(2, sweep("--csv", "rows.csv", *LONG), "-wdir", "/tmp")
