@@ -34,7 +34,7 @@ _MAX_HEADER_CHARS = 8192  # of all lines that a terminal made of it
 class SmiMatrix:
     """One table. cells: by (row, column), as far as it has them, those of lost rows from the
     columns. rest: the cells behind the matrix, by row. query: "m", or letters of r, w, a, n, p of
-    -p2p; empty if the text does not say which. lost: labels without a row.
+    -p2p; empty if the text does not say which. lost: labels without a row or a column.
     """
 
     line: int
@@ -107,6 +107,7 @@ class _Table:
         self._labels: tuple[str, ...] = ()
         self._cells: dict[tuple[str, str], str] = {}
         self._rest: dict[str, tuple[str, ...]] = {}
+        self._lost: list[str] = []  # labels of rows without a column
 
     def read(self, query: str) -> tuple[SmiMatrix, int]:
         """The matrix, and the number of the line behind it."""
@@ -116,6 +117,11 @@ class _Table:
             if row and row[0] not in self._labels:
                 break
             number = self._read_row(row[0], number) if row else number + 1
+        while number < len(self._lines) and (below := _HEADLESS.match(self._lines[number])):
+            if below["label"] in self._rest:
+                break
+            self._lost.append(below["label"])  # its column is cut off
+            number = self._read_row(below["label"], number)
         if len(self._rest) < len(self._labels) and not self._has_a_pair():
             lost = [label for label in self._labels if label not in self._rest]
             raise UsageError(
@@ -135,13 +141,13 @@ class _Table:
         return self._matrix(query), number
 
     def _matrix(self, query: str) -> SmiMatrix:
-        lost = tuple(label for label in self._labels if label not in self._rest)
-        back = {(b, a): cell for (a, b), cell in self._cells.items() if b in lost}
+        lost = (*(label for label in self._labels if label not in self._rest), *self._lost)
+        back = {(b, a): cell for (a, b), cell in self._cells.items() if a in lost or b in lost}
         return SmiMatrix(
             line=self._header + 1,
-            labels=self._labels,
+            labels=(*self._labels, *self._lost),
             cells=self._cells | back | {(label, label): "X" for label in lost},
-            rest=self._rest | dict.fromkeys(lost, ()),
+            rest=dict.fromkeys(lost, ()) | self._rest,
             query=query,
             lost=lost,
         )

@@ -199,7 +199,7 @@ def _lost(lost: Sequence[str], unplaced: Sequence[str]) -> list[str]:
         return []
     shown = some_of(lost, 4)
     notes = [
-        f"the rows of {shown} are missing or cut: what other rows tell of them is taken, classes"
+        f"the rows or columns of {shown} are missing or cut: what others tell is taken, classes"
         " between two of them are assumed"
     ]
     if unplaced:
