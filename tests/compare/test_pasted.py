@@ -139,6 +139,15 @@ def test_latencies_of_other_tools(name: str, times: list[float], said: str) -> N
     assert any(said in text for text in loaded.remarks)
 
 
+def test_what_is_read_is_no_match_of_what_is_written(tmp_path: Path) -> None:
+    for what, note in (("RDMA_Read", "one-way rma-get"), ("RDMA_Atomic", "one-way rma-atomic")):
+        text = (DATA / "perftest_latency.txt").read_text().replace("Send", what)
+        (tmp_path / "lat.txt").write_text(text)
+        loaded = load(tmp_path / "lat.txt")
+        assert [row.notes for row in loaded.records] == [f"unchecked {note}"]
+        assert any("there and back" in remark for remark in loaded.remarks)
+
+
 def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
     row = "{} {} float {} 10.49 9.18 0e+00 {} 10.49 9.18 0e+00\n"
     rows = "".join(row.format(n << 20, n << 15, 100 * n, 100 * n) for n in (1, 2, 4))

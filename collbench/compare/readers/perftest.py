@@ -31,9 +31,10 @@ HEADING = re.compile(
 )
 is_mine = HEADING.search
 _TITLE = re.compile(
-    r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?(?:BW|(?P<lat>Latency)) Test"
+    r"(?P<what>RDMA_(?:Write|Read|Atomic)|Send) (?P<both>Bidirectional )?(?:BW|Latency) Test"
 )
 _COLUMNS = re.compile(r"#bytes\s+#?iterations\s+(?:BW peak|t_\w+)\[(?P<unit>[\w/]+)\]")
+_SIDED = {"RDMA_Write": "rma-put", "RDMA_Read": "rma-get", "RDMA_Atomic": "rma-atomic"}
 _TIME = re.compile(r"\bt_(\w+)\[usec\]")
 _LATENCIES = re.compile(
     r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})(?P<times>(?:\s+\d{1,9}\.\d\d)+)(?![\d.])"
@@ -165,10 +166,10 @@ def _latencies(run: _PerftestRun, remarks: ForeignRemarks) -> Iterator[tuple[int
             remarks.add("{count} rows left out, cut or with times that do not fit ({at})", line)
             continue
         least = min(least, (time, row["bytes"]))
-        yield line, _record(run, row, time, "one-way")
+        yield line, _record(run, row, time, "one-way ")
     if least[1]:
         via = f" by {run.fields['Device']}" if "Device" in run.fields else ""
-        way = "there and back" if run.what == "RDMA_Read" else "half a round trip"
+        way = "half a round trip" if run.what in ("", "RDMA_Write", "Send") else "there and back"
         said = f"{run.what or TOOL} takes {least[0]:g} us for {least[1]} bytes{via}, {way} ({{at}})"
         remarks.add(said, run.line)
 
@@ -178,7 +179,7 @@ def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
     for line, row in run.rows:
         rate, size_bytes = _gbits(run, row) / 8, int(row["bytes"])
         if rate and size_bytes and NUMBER.fullmatch(row["mean"]):
-            traffic = f"{way}window-{run.fields.get('TX depth', '128')}"
+            traffic = f"{way}window-{run.fields.get('TX depth', '128')} "
             yield line, _record(run, row, size_bytes / rate / 1e3, traffic)
 
 
@@ -194,5 +195,5 @@ def _record(run: _PerftestRun, row: re.Match[str], time_us: float, traffic: str)
         iters=min(int(row["iters"]), 10**9),
         device=run.fields.get("Device", ""),
         versions=f"perftest {run.what}".strip(),
-        traffic=traffic,
+        traffic=traffic + _SIDED.get(run.what, ""),
     )

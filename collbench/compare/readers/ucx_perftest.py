@@ -57,6 +57,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         of_size = "" if size_bytes else f", in messages of about {told_bytes:.3g} bytes"
         remarks.add(f"{table.test or TOOL} {said}{of_size} ({{at}})", table.line)
         if size_bytes and rate and time_us:
+            sided = [f"rma-{one}" for one in re.findall("put|get|add|swap", table.test)]
             row = foreign(
                 op="sendrecv",
                 backend="ucx",
@@ -66,7 +67,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 iters=int(table.row["iters"]),
                 device="",
                 versions=f"{TOOL} {table.test}".strip(),
-                traffic="one-way" if table.is_latency else "one-way window-ucx",
+                traffic=" ".join(("one-way", *["window-ucx"] * (not table.is_latency), *sided)),
             )
             span = ForeignTable(first=table.line, last=table.line, conditions={"test": table.test})
             rows.append((span, table.line, row))
