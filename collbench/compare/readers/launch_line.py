@@ -17,24 +17,9 @@ _SLURM = {"total": ("-n", "--ntasks"), "each": _PER_NODE, "sets": _NODES}
 _LAUNCHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(
         (
-            "mpirun",
-            "mpiexec",
-            "mpiexec.hydra",
-            "mpiexec.mpt",
-            "mpiexec.slurm",
-            "mpirun.mpich",
-            "mpirun_rsh",
-            "mpirun-mpich",
-            "orterun",
-            "prterun",
-            "prun",
-            "horovodrun",
-            "aprun",
-            "ibrun",
-            "ccc_mprun",
-            "mpirun.openmpi",
-            "mpiexec.openmpi",
-            "mpiexec.mpich",
+            *("mpirun", "mpiexec", "mpiexec.hydra", "mpiexec.mpt", "mpiexec.slurm", "mpirun.mpich"),
+            *("mpirun_rsh", "mpirun-mpich", "orterun", "prterun", "prun", "horovodrun", "aprun"),
+            *("ibrun", "ccc_mprun", "mpirun.openmpi", "mpiexec.openmpi", "mpiexec.mpich"),
         ),
         _PLAIN,
     ),
@@ -46,29 +31,12 @@ _LAUNCHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 _ONE_EACH = ("jsrun",)  # launchers that start one rank of a set unless they are told
 # what starts a program in its turn, with options of its own
-_WRAPPERS = (
-    "nice",
-    "numactl",
-    "taskset",
-    "env",
-    "bash",
-    "sh",
-    "time",
-    "timeout",
-    "stdbuf",
-    "chrt",
-    "ncu",
-    "singularity",
-    "apptainer",
-    "docker",
-    "podman",
-    "enroot",
-    "strace",
-    "nsys",
-    "python",
-    "python3",
-    "likwid-pin",
-    "ionice",
+_WRAPPERS = frozenset(
+    (
+        *("nice", "numactl", "taskset", "env", "bash", "sh", "time", "timeout", "stdbuf", "chrt"),
+        *("singularity", "apptainer", "docker", "podman", "enroot", "strace", "nsys", "ncu"),
+        *("python", "python3", "likwid-pin", "ionice"),
+    )
 )
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*)(?:=(.*))?\Z")
 _ATTACHED = re.compile(r"(-[A-Za-z])=?(\d{1,7})\Z")

@@ -2,8 +2,8 @@
 
 A row is of messages one way between two hosts, many in flight; with -b both ways at once, of which
 a row has half. Rates are 10^9 bits a second (--report_gbits) or 2^20 bytes. A latency is the
-typical one (the median) of one message, half a round trip but for reads. Source: perftest 4.5 to
-24.
+typical one (the median) of one message, half a round trip but for reads and atomics. Source:
+perftest 4.5 to 24.
 """
 
 import math
