@@ -8,10 +8,14 @@ from collbench.doctor.check import Finding
 from collbench.jobs.log_finding import told
 from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
+from collbench.jobs.nccl_log.torch_text import UNNAMED
 
 _MOST_NAMED = 8
 _LONGEST_NAMES = 80  # characters that are said twice
 _ONE_LINE = " One line of one rank makes the difference: a digit that was damaged there would, too."
+_UNNAMED = (
+    " These lines name no group: if they are of several, this says of nobody that it is late."
+)
 
 
 def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
@@ -64,7 +68,8 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     missed = f" {one.missed}," if one.missed else ""
     # several ranks of what runs are one operation behind most of the time
     is_many = len(same) > 1 or " ranks" in one.name
-    is_open = one.is_cut or (now and is_many and one.most == one.made + 1)
+    is_unnamed = one.group.endswith(UNNAMED)
+    is_open = one.is_cut or is_unnamed or (now and is_many and one.most == one.made + 1)
     kind = "blocked" if one.is_blocked else "waiting" if one.is_waiting else "late"
     kind = "cut" if one.is_cut else "running" if kind == "late" and now else kind
     these = names if len(names) < _LONGEST_NAMES else "these"
@@ -76,7 +81,7 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         f" operation {one.made + 1}{waiting}",
         "remark" if one.is_blocked else "risk" if is_open else "fault",
         row=f"behind-{kind}",
-        more=_ONE_LINE * one.is_by_one,
+        more=_ONE_LINE * one.is_by_one + _UNNAMED * is_unnamed,
         change="" if one.is_blocked else look,
         is_general=True,
     )

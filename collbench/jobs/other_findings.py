@@ -13,7 +13,7 @@ from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen
 from collbench.jobs.nccl_log.state import known_state
-from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
+from collbench.jobs.nccl_log.torch_text import UNNAMED, RecorderReport, Timeout
 from collbench.jobs.said import own_words, said, says_why
 
 _MOST_SHOWN = 300  # characters of a line
@@ -150,7 +150,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
     world = max([world, *(one.nranks for one in report.communicators)])
     for group, ranks in torch.by_group():
         numbers = [one.number for one in ranks.values() if one.number is not None]
-        if not numbers or not ("default" in group or group.partition(" ")[0] == "0"):
+        is_all = "default" in group or group == UNNAMED or group.partition(" ")[0] == "0"
+        if not numbers or not is_all:
             continue
         number = max(numbers)
         late = [rank for rank, one in ranks.items() if _reached(one) < number]

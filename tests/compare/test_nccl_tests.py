@@ -70,7 +70,7 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     assert frame["versions"][0] == "nccl-tests; nccl 2.18.3 with NCCL_ALGO=Tree"
     assert set(frame["dtype"]) == {"float16"}
     assert loaded.remarks == (
-        "1 cut lines left out (line 19)",
+        "1 cut line left out (line 19)",
         "7 values out of bounds: nccl-tests calls this run failed (line 13)",
     )
 
@@ -338,7 +338,7 @@ def test_a_table_without_times_in_place_and_without_checks(tmp_path: Path) -> No
     halves = re.sub(r"(?m)^( +\d.*-1(?: +\S+){4}).*", r"\1", text)
     loaded = load(written(tmp_path, "all_reduce_perf\n" + halves))
     assert list(loaded.frame["placement"]) == ["out", "out"]
-    assert any("2 rows have no time in place" in text for text in loaded.remarks)
+    assert any("no time in place of 2 rows" in text for text in loaded.remarks)
     unchecked = re.sub(r"(?m)^( +\d.*-1(?: +\S+){3}).*", r"\1", text)
     heading = re.sub(r"(busbw) +#wrong.*", r"\1", unchecked)
     frame = load(written(tmp_path, "all_reduce_perf\n" + heading)).frame

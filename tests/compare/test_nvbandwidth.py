@@ -52,7 +52,7 @@ def test_behind_a_prefix_and_with_a_row_that_is_cut(tmp_path: Path) -> None:
     cut = TEXT[: TEXT.index("SUM device_to_device_memcpy_write_ce") - 22]
     loaded = load(written(tmp_path, cut + "\nWaived:\n"))
     said = " | ".join(loaded.remarks)
-    assert "1 rows of matrices cut or mixed with others left out (line 38)" in said
+    assert "1 row of matrices cut or mixed with others left out (line 38)" in said
     assert "the matrix of line 33 has no end" in said and "did not run" not in said
     assert len(loaded.frame) == 12 + 9
 

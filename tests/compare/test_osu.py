@@ -91,7 +91,7 @@ def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) ->
     )
     loaded = load(written(tmp_path, text))
     assert loaded.frame["size_bytes"].tolist() == [4]
-    assert any("is no collective of ours: 1 lines left out" in text for text in loaded.remarks)
+    assert any("is no collective of ours: 1 line left out" in text for text in loaded.remarks)
 
 
 def test_percentiles_and_a_full_table(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_point_to_point_is_sendrecv_whose_notes_name_the_traffic() -> None:
     assert set(loaded.frame["op"]) == {"sendrecv"}
     assert list(loaded.frame["device"].unique()) == ["", "CUDA D H"]
     said = " | ".join(loaded.remarks)
-    assert "1 rows of 0 bytes left out (line 5): 2.00 us" in said
+    assert "1 row of 0 bytes left out (line 5): 2.00 us" in said
     assert "messages go one way (line 2, 9, 22, 29, 32): not compared with sendrecv" in said
     assert "the bandwidth of both directions is halved (line 16)" in said
     assert loaded.frame["notes"].iloc[-1] == "unchecked one-way rma-put"

@@ -435,7 +435,7 @@ def test_a_list_of_interfaces_may_have_a_line_for_each() -> None:
 
 
 def test_a_port_without_its_adapter_is_read() -> None:
-    text = "Port 1:\n    State: Down\n    Physical state: Polling\n"
+    text = "Port 1:\n    State: Down\n    Physical state: Polling\nPort 1:\n    State: Active\n"
     assert severities(text)["port-down"] == "risk"
 
 
@@ -548,13 +548,14 @@ def test_how_a_process_ended_comes_behind_the_time_out_before_it() -> None:
     assert "may follow from it" in found[1].why
 
 
-def test_who_ran_out_of_memory() -> None:
+def test_whose_errors_are() -> None:
     lines = (
         "n17 kernel: [1.2] Out of memory: Killed process 43 (python) total-vm:1kB",
         "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=191.batch cgroup.",
+        "65:00.0 3D controller: NVIDIA\n\tLnkSta: Speed 16GT/s, Width x8 (downgraded)",
     )
     subjects = [findings_of(line)[0].subject for line in lines]
-    assert subjects == ["process 43 (python), host n17", "step 191.batch"]
+    assert subjects == ["process 43 (python), host n17", "step 191.batch", "device 65:00.0"]
 
 
 def test_what_nobody_understands_and_names_an_error_is_told() -> None:
@@ -633,6 +634,10 @@ def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
     lines = [watchdog(0, 40), watchdog(1, 42), watchdog(2, 42)]
     late = next(one for one in findings_of("\n".join(lines)) if one.check == "rank-behind")
     assert late.subject.startswith("rank 0 of ") and "says itself that it waits" in late.why
+    assert late.severity == "risk" and "name no group" in late.why
+    # other operations at other numbers are of several groups that have no names
+    lines[0] = lines[0].replace("REDUCE", "GATHER")
+    assert severities("\n".join(lines)) == {"timeout": "fault", "hang-unaligned": "risk"}
 
 
 def test_what_failed_stands_before_general_words() -> None:

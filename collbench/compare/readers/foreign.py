@@ -192,25 +192,25 @@ class ForeignRemarks:
     word: of a place, such as line.
 
     >>> remarks = ForeignRemarks("line")
-    >>> remarks.add("{count} rows are cut ({at})", 3)
-    >>> remarks.add("{count} rows are cut ({at})", 5, 7)
+    >>> remarks.add("{count} cut row{s} ({at})", 3)
+    >>> remarks.add("{count} cut row{s} ({at})", 5, 7)
     >>> remarks.texts()
-    ('3 rows are cut (line 3, 5, 7)',)
+    ('3 cut rows (line 3, 5, 7)',)
     """
 
     word: str
     places: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, text: str, *places: int) -> None:
-        """Keep a remark; {at} in its text are its places, {count} is their number."""
+        """Keep a remark; in its text {at} are its places, {count} their number, {s} a plural."""
         self.places.setdefault(text, []).extend(places)
 
     def texts(self) -> tuple[str, ...]:
         """The remarks in the order in which they were made."""
         return tuple(
-            text.replace("{at}", f"{self.word} {_some(places)}").replace(
-                "{count}", str(len(places))
-            )
+            text.replace("{at}", f"{self.word} {_some(places)}")
+            .replace("{count}", str(len(places)))
+            .replace("{s}", "s" * (len(places) != 1))
             for text, places in self.places.items()
         )
 

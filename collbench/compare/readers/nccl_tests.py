@@ -101,9 +101,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if is_heading_added:
         remarks.add("the heading is missing: the rows' own form tells the columns")
     if parser.orphans:
-        remarks.add(
-            "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
-        )
+        remarks.add("{count} line{s} like rows without heading left out ({at})", *parser.orphans)
     return rows_of(runs, name, remarks)
 
 
@@ -130,7 +128,7 @@ def rows_of(
         if reading.misfits:
             lines = (line for line, _ in sorted(reading.misfits))
             remarks.add(
-                "{count} times left out whose rates are not those of size and time ({at})", *lines
+                "{count} time{s} left out whose rates are not those of size and time ({at})", *lines
             )
         table = ForeignTable(first=run.first, last=run.last, conditions=_conditions(run))
         rows += [
@@ -250,10 +248,8 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
     """Texts for Remarks, each with its places."""
     here = (run.heading_line,)
     if op is None:
-        yield (
-            f"{run.program}_perf ({{at}}) is no collective of ours: {len(run.rows)} lines left out",
-            here,
-        )
+        left = f"{counted(len(run.rows), 'line')} left out"
+        yield f"{run.program}_perf ({{at}}) is no collective of ours: {left}", here
         return
     if run.is_op_by_rows:
         yield (
@@ -262,11 +258,11 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
             here,
         )
     if run.broken:
-        yield "{count} cut lines left out ({at})", run.broken
+        yield "{count} cut line{s} left out ({at})", run.broken
     if run.halves:
-        yield "{count} rows have no time in place ({at})", run.halves
+        yield "no time in place of {count} row{s} ({at})", run.halves
     if run.nothing:
-        yield "{count} rows of 0 bytes left out", run.nothing
+        yield "{count} row{s} of 0 bytes left out", run.nothing
     if "error" in run.columns and _is_any_checked(run):
         yield (
             "this version prints how far results are off, not how many are wrong ({at}): wrong is"

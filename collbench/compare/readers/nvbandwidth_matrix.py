@@ -116,7 +116,7 @@ def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator
         return
     if matrix.broken:
         remarks.add(
-            "{count} rows of matrices cut or mixed with others left out ({at})", *matrix.broken
+            "{count} row{s} of matrices cut or mixed with others left out ({at})", *matrix.broken
         )
     if not matrix.has_end:
         remarks.add(
@@ -172,7 +172,10 @@ def _remarks(
 ) -> Iterator[tuple[str, int]]:
     """Texts for Remarks, each with how often it is said."""
     if without:
-        yield "{count} pairs of GPUs have no copies: they cannot reach each other's memory", without
+        yield (
+            "no copies of {count} pair{s} of GPUs, which cannot reach each other's memory",
+            without,
+        )
     if not host.buffer_mib:
         said = f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer"
         yield f"{said}: no command line names another (-b)", 1

@@ -36,6 +36,7 @@ from collbench.compare.readers.proof import MOST_RANKS, ranks_of
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.core.text import counted
 
 TOOL = "the OSU micro-benchmarks"
 # What only these tools print, at the start of their lines.
@@ -146,7 +147,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if table.backend == "ucc":
             _complete(table, name)
         if table.op is None:
-            left = f"{len(table.rows)} lines left out"
+            left = f"{counted(len(table.rows), 'line')} left out"
             remarks.add(f"'{table.title}' ({{at}}) is no collective of ours: {left}", table.line)
             continue
         if table.columns and not table.result_column:
@@ -209,9 +210,9 @@ def _complete(table: _OsuTable, name: str) -> None:
 
 def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
     if table.broken:
-        remarks.add("{count} lines cut or mixed with others left out ({at})", *table.broken)
+        remarks.add("{count} line{s} cut or mixed with others left out ({at})", *table.broken)
     if table.misfits:
-        said = "{count} rows left out whose bandwidth is not that of size and time ({at})"
+        said = "{count} row{s} left out whose bandwidth is not that of size and time ({at})"
         remarks.add(said, *table.misfits)
     if not table.ranks and table.rows:
         said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
@@ -225,7 +226,7 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         remarks.add("no result was checked ({at}: no -c)", table.line)
     if table.nothing:
         took = f": {', '.join(table.nothing.values())} us" if table.known_columns is _TIMES else ""
-        remarks.add(f"{{count}} rows of 0 bytes left out ({{at}}){took}", *table.nothing)
+        remarks.add(f"{{count}} row{{s}} of 0 bytes left out ({{at}}){took}", *table.nothing)
     if table.transfer is not None and table.rows:
         remarks.add(ways_told("messages", is_both=bool(table.transfer["both"])), table.line)
         if table.transfer["rate"]:

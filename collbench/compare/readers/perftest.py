@@ -163,7 +163,7 @@ def _latencies(run: _PerftestRun, remarks: ForeignRemarks) -> Iterator[tuple[int
         times = dict(zip(run.times, map(float, row["times"].split()), strict=False))
         time = times.get("typical", 0.0 if "typical" in run.times else times.get("avg", 0.0))
         if not times.get("min", 0.0) <= time <= times.get("max", math.inf) or not time:
-            remarks.add("{count} rows left out, cut or with times that do not fit ({at})", line)
+            remarks.add("{count} row{s} left out, cut or with times that do not fit ({at})", line)
             continue
         least = min(least, (time, row["bytes"]))
         yield line, _record(run, row, time, "one-way ")

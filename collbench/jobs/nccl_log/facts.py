@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from collbench.core.text import counted
 from collbench.jobs.nccl_log.lines import LogMessage
 from collbench.jobs.nccl_log.model import LoggedChoice, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
@@ -129,7 +130,10 @@ _KEPT: Mapping[str, Where] = {
     ),
     "ofi_provider": lambda report, match: (
         report.nics,
-        ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else "")),
+        (
+            "Libfabric",
+            match["name"] + (f", {counted(int(match['nics']), 'NIC')}" if match["nics"] else ""),
+        ),
     ),
     "bootstrap": lambda report, match: (report.interfaces, match["interface"].rpartition("]")[2]),
     "gdr_hca": lambda report, match: (

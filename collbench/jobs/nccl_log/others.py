@@ -45,7 +45,7 @@ _WORDS = (
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
     "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees", "neither AF_",
-    "Unknown sym", "currently down", 'File "',
+    "Unknown sym", "currently down", 'File "', "ontroller", "ridge",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 # names that only stand in errors
@@ -57,6 +57,11 @@ _NAMED = re.compile(
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+# a device of lspci, and what belongs to it
+_LISTED = re.compile(
+    r"\W*((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7]) .{0,60}(?:[Cc]ontroller|[Bb]ridge)"
+)
+_OF_LISTED = re.compile(r"\W*(?:LnkSta|ACSCtl):")
 _OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
 _CRASH = re.compile(r"\bsignal\b|Segmentation|SIG(?:SEGV|ABRT|BUS|FPE|ILL)|==== backtrace", re.I)
 _MOST_FRAMES = 40  # lines behind a crash in which its stack may begin
@@ -99,6 +104,7 @@ class OtherLines:
         self._block: list[tuple[str, LogPlace]] | None = None  # a message of Open MPI between rules
         self._quiet: set[bytes] = set()  # lines without digits that say nothing
         self._shape = b""
+        self._device = "a device"  # of lspci, whose lines these are
         self._frames = 0  # lines left in which the stack of a crash may begin
 
     def is_awake(self, raw: str) -> bool:
@@ -175,6 +181,9 @@ class OtherLines:
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
             report.told += 1
             return
+        if device := _LISTED.match(line):
+            self._device = f"device {device[1]}"
+            return
         if _FRAME.search(line):
             self._source = place.line + 1
             return
@@ -242,7 +251,8 @@ class OtherLines:
         if key in warnings or len(warnings) < _MOST_KEPT:
             text = line.strip()[:_MOST_TEXT]
             warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
-            warning.seen.add(place, line=line)
+            of = f"{self._device}: " if _OF_LISTED.match(line) else ""
+            warning.seen.add(place, line=of + line)
         if not self._report.crashed_in and _CRASH.search(line):
             self._frames = _MOST_FRAMES
         return True

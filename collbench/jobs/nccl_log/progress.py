@@ -16,7 +16,7 @@ from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.model import REDUCTIONS, Communicator, LogReport, Signature
 from collbench.jobs.nccl_log.pairing import pair
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
-from collbench.jobs.nccl_log.torch_text import Timeout
+from collbench.jobs.nccl_log.torch_text import UNNAMED, Timeout
 
 P2P = ("Send", "Recv")
 
@@ -104,8 +104,9 @@ def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
                     nranks=len(lanes),
                     lanes=lanes,
                     texts=list(texts),
-                    # groups that were split off have one name
-                    is_aligned=len({one.local for one in ranks.values()}) == len(ranks),
+                    # groups that were split off have one name, those of old PyTorch none
+                    is_aligned=len({one.local for one in ranks.values()}) == len(ranks)
+                    and not (name == UNNAMED and report.torch.is_of_several(ranks)),
                 )
             )
     return groups

@@ -52,7 +52,7 @@ _LISTED = re.compile(r"\[\d{1,3}\]\S+:")  # one of NCCL's list of NICs
 _PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
-    r"NCCL WARN |NCCL [eE]rror(?! (?:handling|check))|ncclUnhandledCudaError|"
+    r"NCCL WARN |(?<!\b[nN]o )NCCL [eE]rror(?!s| (?:handling|check))|ncclUnhandledCudaError|"
     r"ncclSystemError|ncclInternalError|ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"

@@ -98,6 +98,8 @@ class StateReader:
         elif (found := _PORT.match(line)) and (self._device or line.rstrip().endswith(":")):
             # an excerpt may not have the device
             self._left = max(self._left, _MOST_LINES_OF_PORT)
+            if self._port and self._port.state and self._port.name.endswith(f"port {found[1]}"):
+                self._device = ""  # the line of another CA is missing
             self._port = self._begin(found[1], place)
         elif self._port is not None and not self._gpu and (value := _VALUE.match(line)):
             self._take_port(self._port, value["key"].lower(), value["value"].strip())
@@ -118,6 +120,9 @@ class StateReader:
 
     def _begin(self, number: str, place: LogPlace, device: str = "") -> Port:
         name = f"{device or self._device} port {number}".lstrip()
+        known = self._ports.get(name)
+        if known is not None and known.state and not device:  # of another host, or without its CA
+            self._ports[f"{name} {place}"] = self._ports.pop(name)
         if len(self._ports) < _MOST_PORTS:
             return self._ports.setdefault(name, Port(name, place))
         return Port(name, place)
@@ -188,7 +193,7 @@ class StateReader:
 
 
 def _listed(ports: list[Port], value: Any) -> str:  # Any: a function of a port
-    return ", ".join(f"{port.name} {value(port)}" for port in ports[:8])
+    return ", ".join(list(dict.fromkeys(f"{port.name} {value(port)}" for port in ports))[:8])
 
 
 @functools.cache

@@ -6,7 +6,7 @@ torch/distributed/flight_recorder.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from collbench.jobs.nccl_log.places import LogPlace
@@ -27,6 +27,7 @@ _AT = re.compile(
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
+UNNAMED = "that the lines do not name"  # a group, or several
 _MOST_RANKS = 1 << 20
 _MOST_KEPT = 1000
 _HEADS = (
@@ -89,6 +90,7 @@ class TorchReader:
     ranks: set[int] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     reports: list[RecorderReport] = field(default_factory=list)
+    is_mixed: bool = False  # a rank waits in two operations, of groups without names
     _left: int = 0
 
     @property
@@ -121,6 +123,7 @@ class TorchReader:
             self.names[key[0]] = who["name"]
         timeout = self.timeouts.setdefault(key, Timeout(local=local, place=place))
         if work is not None:
+            self.is_mixed |= not key[0] and timeout.number not in (None, int(work["number"]))
             timeout.number = int(work["number"])
             timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
         elif at is not None:
@@ -169,8 +172,14 @@ class TorchReader:
             if not group:
                 self._place(groups, rank, timeout)
         for group, ranks in sorted(groups.items()):
-            name = f"{group} ({self.names[group]})" if group in self.names else group or "0"
+            name = f"{group} ({self.names[group]})" if group in self.names else group or UNNAMED
             yield name, ranks
+
+    def is_of_several(self, ranks: Mapping[int, Timeout]) -> bool:
+        """Whether lines without a group are of several: other operations wait at other numbers."""
+        waiting = {(one.number, one.text.partition(" ")[0]) for one in ranks.values() if one.text}
+        numbers, operations = ({one[part] for one in waiting} for part in (0, 1))
+        return self.is_mixed or (len(numbers) > 1 and len(operations) > 1)
 
     def _place(self, groups: dict[str, dict[int, Timeout]], rank: int, timeout: Timeout) -> None:
         fitting = [

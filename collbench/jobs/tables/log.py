@@ -204,7 +204,7 @@ def _communicators(report: LogReport, columns: int) -> list[str]:
             str(len(one.names)),
             str(one.channels) if one.channels is not None else "",
             (one.call or "") + (" (split of another)" if one.is_split else ""),
-            "" if one.seen_ranks == one.nranks else f"{one.seen_ranks} ranks are in the log",
+            "" if one.seen_ranks == one.nranks else f"{counted(one.seen_ranks, 'rank')} in the log",
         )
         for one in alike(report.communicators)
     ]
