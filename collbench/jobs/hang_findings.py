@@ -11,7 +11,6 @@ from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 from collbench.jobs.nccl_log.torch_text import UNNAMED
 
 _MOST_NAMED = 8
-_LONGEST_NAMES = 80  # characters that are said twice
 _ONE_LINE = " One line of one rank makes the difference: a digit that was damaged there would, too."
 _UNNAMED = (
     " These lines name no group: if they are of several, this says of nobody that it is late."
@@ -20,13 +19,7 @@ _UNNAMED = (
 
 def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
     """Mismatched collectives first, then ranks that did not come, then what the logs lack."""
-    return [
-        *_mismatched(groups),
-        *_behind(groups),
-        *_unpaired(groups),
-        *_unaligned(groups),
-        *_missing(groups),
-    ]
+    return [*_mismatched(groups), *_behind(groups), *_not_told(groups)]
 
 
 def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
@@ -72,8 +65,6 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     is_open = one.is_cut or is_unnamed or (now and is_many and one.most == one.made + 1)
     kind = "blocked" if one.is_blocked else "waiting" if one.is_waiting else "late"
     kind = "cut" if one.is_cut else "running" if kind == "late" and now else kind
-    these = names if len(names) < _LONGEST_NAMES else "these"
-    look = f"look at {these}: the last lines, the stack (py-spy dump), and dmesg of its host"
     return told(
         "rank-behind",
         f"{names} of {one.group}",
@@ -82,27 +73,19 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         "remark" if one.is_blocked else "risk" if is_open else "fault",
         row=f"behind-{kind}",
         more=_ONE_LINE * one.is_by_one + _UNNAMED * is_unnamed,
-        change="" if one.is_blocked else look,
         is_general=True,
     )
 
 
-def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
+def _not_told(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
+    """What the logs lack, and sends without receives."""
     for group in groups:
         if group.p2p_texts:
             yield told("unpaired-send", group.name, "; ".join(group.p2p_texts[:4]))
-
-
-def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
-    for group in groups:
         if not group.is_aligned:
             names = some_of([one.name for one in group.lanes], _MOST_NAMED)
             seen = f"what these called cannot be held against each other: {names}"
             yield told("hang-unaligned", group.name, seen)
-
-
-def _missing(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
-    for group in groups:
         if group.nranks > len(group.lanes) and any(lane.rank is not None for lane in group.lanes):
             there = {lane.rank for lane in group.lanes}
             unseen = (rank for rank in range(group.nranks) if rank not in there)

@@ -19,11 +19,6 @@ from collbench.jobs.said import own_words, said, says_why
 _MOST_SHOWN = 300  # characters of a line
 _NEAR_LINES = 10  # in which errors are of one message
 _CAME = re.compile(r"world_size=(?P<world>\d{1,6}), worker_count=(?P<count>\d{1,6})")
-_TOO_MANY = (
-    "processes of another job or of an earlier start use its address or file, or more are started"
-    " than the group counts (each task starts one for each GPU)"
-)
-_OWN_STORE = "another MASTER_PORT or file for each start; WORLD_SIZE = all processes of all tasks"
 _ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
 
 _FIRST = (
@@ -114,8 +109,8 @@ def _ras(report: LogReport) -> Iterator[Finding]:
 def _recorder(report: LogReport) -> Iterator[Finding]:
     """The report of the flight recorder's analyser."""
     for one in report.torch.reports[:20]:
-        what = _collective(one)
-        seen = f"{one.place}: {what}" + _state_of(one)
+        what, state = _collective(one), one.fields.get("collective state")
+        seen = f"{one.place}: {what}" + (f"; its state is {state}" if state else "")
         if one.kind == "absent":
             ranks = [f"rank {rank}" for rank in one.missing]
             yield told("rank-behind", some_of(ranks) or "ranks that the report does not name", seen)
@@ -138,11 +133,6 @@ def _collective(one: RecorderReport) -> str:
     return ", ".join(filter(None, parts)) or "a collective"
 
 
-def _state_of(one: RecorderReport) -> str:
-    state = one.fields.get("collective state")
-    return f"; its state is {state}" if state else ""
-
-
 def _silent(report: LogReport) -> Iterator[Finding]:
     """Ranks of which nothing stands in a text where others wait."""
     torch = report.torch
@@ -150,7 +140,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
     world = max([world, *(one.nranks for one in report.communicators)])
     for group, ranks in torch.by_group():
         numbers = [one.number for one in ranks.values() if one.number is not None]
-        is_all = "default" in group or group == UNNAMED or group.partition(" ")[0] == "0"
+        is_one = group == UNNAMED and not torch.is_of_several(ranks)
+        is_all = "default" in group or is_one or group.partition(" ")[0] == "0"
         if not numbers or not is_all:
             continue
         number = max(numbers)
@@ -161,8 +152,8 @@ def _silent(report: LogReport) -> Iterator[Finding]:
         what = f"operation {number}" + (f" ({some_of(sorted(texts))})" if texts else "")
         where = next((str(one.place) for one in ranks.values() if one.place), "")
         first = _FIRST if number <= 1 else ""
-        # of a text that has few ranks nothing follows
-        if silent and not late and len(silent) <= len(waiting):
+        # of a text that is cut or has few ranks nothing follows
+        if silent and not late and not report.cut and len(silent) <= len(waiting):
             yield told(
                 "rank-silent",
                 some_of(silent),
@@ -241,8 +232,9 @@ def known_of(warning: LoggedWarning) -> KnownError | None:
     world, count = int(came["world"]), int(came["count"])
     if count <= world:
         return replace(known, why=f"Only {count} of {world} came to the store. {known.why}")
-    why = f"{count} came to the store of a group of {world}: {_TOO_MANY}"
-    return replace(known, name="store-shared", why=why, change=_OWN_STORE, is_general=False)
+    words = told("store-shared", "", "")
+    why = f"{count} came to the store of a group of {world}: {words.why}"
+    return replace(known, name=words.check, why=why, change=words.change, is_general=False)
 
 
 def is_bare(warning: LoggedWarning) -> bool:

@@ -172,10 +172,7 @@ def _remarks(
 ) -> Iterator[tuple[str, int]]:
     """Texts for Remarks, each with how often it is said."""
     if without:
-        yield (
-            "no copies of {count} pair{s} of GPUs, which cannot reach each other's memory",
-            without,
-        )
+        yield "no copies of {count} pair{s} of GPUs: no access to each other's memory", without
     if not host.buffer_mib:
         said = f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer"
         yield f"{said}: no command line names another (-b)", 1

@@ -72,7 +72,7 @@ _NATIVE_FRAME = re.compile(
 )
 # frames of what caught the signal, or sent it on the program's word
 _OF_HANDLER = re.compile(
-    r"lib(?:c|pthread|ucs|stdc\+\+)[.-]|\bucs_|handle|signal|funlockfile|"
+    r"lib(?:c|pthread|ucs|stdc\+\+)[.-]|\bucs_|handle|signal|funlockfile|nss_database|"
     r"\b_*(?:raise|abort|g?killpg|assert\w*)\b"
 )
 _FRAME = re.compile(r"File \"[^\"]+\", line \d+")

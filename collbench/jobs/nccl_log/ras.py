@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from collbench.core.text import counted
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.places import LogPlace
 
@@ -166,7 +167,7 @@ class RasReader:
         one = _RANK.search(line)
         if one is None:
             return False
-        rank, who = int(one["rank"]), _member(one)
+        rank, who = int(one["rank"]), _member(one.groupdict())
         if not 0 <= rank < _MOST_RANKS:
             self.garbage.append(f"rank {rank}")
         elif one["status"]:
@@ -253,7 +254,7 @@ class RasReader:
             status = one.get("status", {})
             why = "considered dead" if status.get("considered_dead") else "unresponsive"
             why = why if status.get("unresponsive") or why != "unresponsive" else "no member"
-            self._add_missing([f"{_of_json(one)}, {why}"])
+            self._add_missing([f"{_member(one)}, {why}"])
         if len(missing) < int(comm.get("missing_ranks_count", 0)):
             self._add_missing([f"{comm['missing_ranks_count']} ranks without a name"])
         counts: dict[str, dict[int, list[str]]] = {}
@@ -262,13 +263,10 @@ class RasReader:
             for name in ("init_state", "async_error"):
                 code = int(status.get(name, 0))
                 if code not in (0, 7):  # success, in progress
-                    _add(
-                        self.errors,
-                        self._comm,
-                        f"{_of_json(one)}: {name} {_RESULTS.get(code, code)}",
-                    )
+                    said = f"{_member(one)}: {name} {_RESULTS.get(code, code)}"
+                    _add(self.errors, self._comm, said)
             for op, count in one.get("collective_counts", {}).items():
-                counts.setdefault(op, {}).setdefault(int(count), []).append(_of_json(one))
+                counts.setdefault(op, {}).setdefault(int(count), []).append(_member(one))
         for op, by_count in counts.items():
             if len(by_count) > 1:
                 errors = "MISMATCH" if errors == "OK" else f"{errors},MISMATCH"
@@ -276,17 +274,15 @@ class RasReader:
                 for count, members in by_count.items():
                     for member in members:
                         self._lane(int(member.split()[1]), member, count)
-        states = Counter("RUNNING" if self._state(one) else "INIT" for one in ranks)
+        begun = (not int(one.get("status", {}).get("init_state", 0)) for one in ranks)
+        states = Counter("RUNNING" if is_begun else "INIT" for is_begun in begun)
         state = states.most_common(1)[0][0] if states else "NOCOMM"
         self.rows[state, errors] = self.rows.get((state, errors), 0) + len(ranks)
-
-    def _state(self, one: Mapping[str, Any]) -> bool:  # Any: JSON
-        return int(one.get("status", {}).get("init_state", 0)) == 0
 
     def summary(self) -> Iterator[str]:
         """The summary in words: ranks by status."""
         for (status, errors), ranks in self.rows.items():
-            yield f"{ranks} ranks {status}, {errors}"
+            yield f"{counted(ranks, 'rank')} {status}, {errors}"
         for who, event in self.events.items():
             yield f"{event}: {who}"
 
@@ -323,20 +319,12 @@ def _process(match: re.Match[str]) -> str:
     return f"process {match['pid']} on node {match['node']}{gpu}"
 
 
-def _member(match: re.Match[str]) -> str:
+def _member(one: Mapping[str, Any]) -> str:  # Any: JSON, or texts of a line
     """A rank with what is known of it."""
-    if match["pid"] is None:
-        return f"rank {match['rank']} (its process is not known)"
-    return (
-        f"rank {match['rank']} (GPU {match['gpu']}, process {match['pid']}, node {match['node']})"
-    )
-
-
-def _of_json(one: Mapping[str, Any]) -> str:  # Any: JSON
-    return (
-        f"rank {int(one['rank'])} (GPU {one.get('cuda_dev', '?')}, process {one.get('pid', '?')},"
-        f" node {one.get('host', '?')})"
-    )
+    gpu, node = one.get("cuda_dev", one.get("gpu", "?")), one.get("host", one.get("node", "?"))
+    if one.get("pid", "") is None:
+        return f"rank {one['rank']} (its process is not known)"
+    return f"rank {int(one['rank'])} (GPU {gpu}, process {one.get('pid', '?')}, node {node})"
 
 
 def _add(facts: dict[str, list[str]], key: str, text: str) -> None:

@@ -57,6 +57,7 @@ _FOREIGN_ERROR = re.compile(
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
 )
+_WATCHDOG_CUT = re.compile(r"\[(?:E\w{0,20}|rank\d*\]?:?(?:\[E?\w{0,20})?)\s*\Z")
 # kinds that say nothing by themselves, in which an error may stand
 _SILENT = frozenset(
     ("ib_more", "ofi", "net_more", "memory", "init_more", "proxy", "p2p_more", "amd", "nvls",
@@ -128,7 +129,8 @@ class LogReader:
             self._take(numbered(lines))
         finally:  # of a damaged archive what comes before is kept
             counters.lines = before + self._line
-        if self._cut is not None or self._headers.is_beginning(self._last):
+        is_cut = self._headers.is_beginning(self._last) or _WATCHDOG_CUT.match(self._last)
+        if self._cut is not None or is_cut:
             self.report.cut.add(name)
         self._others.end(is_empty=size == self.report.size and not self.report.unread_errors)
 
