@@ -148,8 +148,6 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("NVRM: Xid (PCI:0000:1b:00): 999, x", "xid", "risk"),
         ("[PG 1 Rank 2] Timeout at NCCL work: 7, last enqueued NCCL work: 9", "timeout", "fault"),
         ("[2026] PEER_DEAD: Process 15 on node 10.0.0.5 managing GPU 1", "ras-dead", "fault"),
-        ("  Rank 1057455228 -- GPU 1 managed by process 7 on node 10.1.1.1", "ras-garbage",
-         "remark"),
         ("Collective sequence number: 12 has errors\nerror msg: Culprit rank 1; Error type: X",
          "mismatched-collective", "fault"),
         # of what stands before what failed, one line each
@@ -616,7 +614,8 @@ def test_who_never_came_and_who_is_silent() -> None:
     late = next(one for one in findings_of("\n".join(lines)) if one.check == "rank-behind")
     assert late.subject.startswith("rank 2 of ") and "operation 40" in late.seen
     three = "\n".join(watchdog(rank, 4) for rank in (1, 2, 3))
-    assert {one.check: one.subject for one in findings_of(three)}["rank-silent"] == "rank 0"
+    for text in (three, three.replace("timeout: ", "timeout: \n")):  # as a terminal breaks it
+        assert {one.check: one.subject for one in findings_of(text)}["rank-silent"] == "rank 0"
     assert "rank-silent" not in severities(f"{three}\n[E1 ")  # the rest is cut off
     # nobody is behind because a program asked for more before the operation ended
     both = findings_of("\n".join([watchdog(0, 40), status(0, 42), watchdog(1, 40), status(1, 40)]))

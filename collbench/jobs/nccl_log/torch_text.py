@@ -92,6 +92,7 @@ class TorchReader:
     reports: list[RecorderReport] = field(default_factory=list)
     is_mixed: bool = False  # a rank waits in two operations, of groups without names
     _left: int = 0
+    _before: tuple[str, LogPlace] | None = None  # a line that may go on in the next
 
     @property
     def is_reading(self) -> bool:
@@ -104,6 +105,9 @@ class TorchReader:
 
     def take(self, line: str, place: LogPlace) -> bool:
         """Read a line; whether it says something of a hang."""
+        before, self._before = self._before, None
+        if before and before[1].line == place.line - 1 and not _RANK.search(line):
+            line = f"{before[0]} {line}"
         if of_job := _GLOBAL.search(line):
             self._see(int(of_job["rank"]))
         if self._report(line, place):
@@ -117,6 +121,7 @@ class TorchReader:
         work, at = _WORK.search(line), _AT.search(line)
         enqueued, completed = _ENQUEUED.search(line), _COMPLETED.search(line)
         if not any((work, at, enqueued)) or rank >= _MOST_RANKS:
+            self._before = line[:_MOST_KEPT], place
             return False
         key = (who["guid"] or who["group"] or "", rank)
         if who["name"]:
@@ -143,7 +148,9 @@ class TorchReader:
         for kind, head in _HEADS:
             if found := head.search(line):
                 number = "" if kind in ("dumps", "well") else found[1] or ""
-                self._begin(RecorderReport(kind, number, place))
+                if len(self.reports) < _MOST_KEPT:
+                    self.reports.append(RecorderReport(kind, number, place))
+                self._left = 60
                 if kind == "dumps":
                     self.reports[-1].fields["missing ranks"] = found["ranks"]
                 return True
@@ -154,11 +161,6 @@ class TorchReader:
             self.reports[-1].fields.setdefault(known["name"], known["value"].strip())
             return True
         return False
-
-    def _begin(self, report: RecorderReport) -> None:
-        if len(self.reports) < _MOST_KEPT:
-            self.reports.append(report)
-        self._left = 60
 
     def by_group(self) -> Iterator[tuple[str, dict[int, Timeout]]]:
         """Ranks of each group. Lines that name no group belong to the only one, or to that where
