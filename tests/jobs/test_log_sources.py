@@ -632,6 +632,7 @@ def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
     # other operations at other numbers are of several groups that have no names
     lines[0] = lines[0].replace("REDUCE", "GATHER")
     assert severities("\n".join(lines)) == {"timeout": "fault", "hang-unaligned": "risk"}
+    assert "hang-unaligned" in severities("\n".join([watchdog(0, 4), *lines[1:]]))  # too far apart
 
 
 def test_what_failed_stands_before_general_words() -> None:

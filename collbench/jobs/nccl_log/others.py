@@ -61,7 +61,7 @@ _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+
 _LISTED = re.compile(
     r"\W*((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7]) .{0,60}(?:[Cc]ontroller|[Bb]ridge)"
 )
-_OF_LISTED = re.compile(r"\W*(?:LnkSta|ACSCtl):")
+_OF_LISTED = re.compile(r"\A\W*(?:LnkSta|ACSCtl):")
 _OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
 _CRASH = re.compile(r"\bsignal\b|Segmentation|SIG(?:SEGV|ABRT|BUS|FPE|ILL)|==== backtrace", re.I)
 _MOST_FRAMES = 40  # lines behind a crash in which its stack may begin
@@ -218,6 +218,7 @@ class OtherLines:
             if is_empty or any(abs(at.line - place.line) <= _WEAK_LINES for at in near):
                 self.keep_unread(line, place)
         self._weak.clear()
+        self._device = "a device"
 
     def _continues(self, line: str, place: LogPlace) -> bool:
         """Whether a line is of the list or the text that an error's last line announced."""
@@ -251,8 +252,7 @@ class OtherLines:
         if key in warnings or len(warnings) < _MOST_KEPT:
             text = line.strip()[:_MOST_TEXT]
             warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
-            of = f"{self._device}: " if _OF_LISTED.match(line) else ""
-            warning.seen.add(place, line=of + line)
+            warning.seen.add(place, line=_OF_LISTED.sub(rf"{self._device}: \g<0>", line))
         if not self._report.crashed_in and _CRASH.search(line):
             self._frames = _MOST_FRAMES
         return True

@@ -25,9 +25,9 @@ _AT = re.compile(
     r"(?:Timeout at NCCL work|work sequence id|watchdog at work): (?P<number>\d{1,18})"
 )
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
-_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
 UNNAMED = "that the lines do not name"  # a group, or several
+_MOST_APART = 16  # operations that a rank takes more or less, as in a branch
 _MOST_RANKS = 1 << 20
 _MOST_KEPT = 1000
 _HEADS = (
@@ -51,15 +51,14 @@ _FIELD = re.compile(
 
 @dataclass(slots=True)
 class Timeout:
-    """What the watchdog says of a rank. number: of the operation that did not end; enqueued,
-    completed: of the last that the program asked for, and that ended. local: its rank in the group.
+    """What the watchdog says of a rank. number: of the operation that did not end; enqueued: of the
+    last that the program asked for. local: its rank in the group.
     """
 
     local: int = 0
     number: int | None = None
     text: str = ""
     enqueued: int | None = None
-    completed: int | None = None
     place: LogPlace | None = None
 
 
@@ -119,7 +118,7 @@ class TorchReader:
         rank = int(of_job["rank"]) if of_job else local
         self._see(rank)
         work, at = _WORK.search(line), _AT.search(line)
-        enqueued, completed = _ENQUEUED.search(line), _COMPLETED.search(line)
+        enqueued = _ENQUEUED.search(line)
         if not any((work, at, enqueued)) or rank >= _MOST_RANKS:
             self._before = line[:_MOST_KEPT], place
             return False
@@ -135,8 +134,6 @@ class TorchReader:
             timeout.number = timeout.number or int(at["number"])
         if enqueued is not None:
             timeout.enqueued = int(enqueued["number"])
-        if completed is not None:
-            timeout.completed = int(completed["number"])
         return True
 
     def _see(self, rank: int) -> None:
@@ -178,10 +175,13 @@ class TorchReader:
             yield name, ranks
 
     def is_of_several(self, ranks: Mapping[int, Timeout]) -> bool:
-        """Whether lines without a group are of several: other operations wait at other numbers."""
-        waiting = {(one.number, one.text.partition(" ")[0]) for one in ranks.values() if one.text}
-        numbers, operations = ({one[part] for one in waiting} for part in (0, 1))
-        return self.is_mixed or (len(numbers) > 1 and len(operations) > 1)
+        """Whether lines without a group are of several: other operations wait at other numbers, or
+        so far apart that those between would have ended without a partner.
+        """
+        waiting = [one for one in ranks.values() if one.text]
+        numbers = sorted(one.number or 0 for one in waiting)
+        is_one_kind = len({one.text.partition(" ")[0] for one in waiting}) < 2
+        return self.is_mixed or any(n > numbers[0] + _MOST_APART * is_one_kind for n in numbers)
 
     def _place(self, groups: dict[str, dict[int, Timeout]], rank: int, timeout: Timeout) -> None:
         fitting = [
