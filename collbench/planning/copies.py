@@ -126,7 +126,7 @@ def _refuse_copies(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> 
     unroll = case.unroll or tuning.number("unroll", facts)
     if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS or unroll > MAX_UNROLL:
         raise ScheduleError(
-            f"{threads} threads of a CTA with {unroll} accesses in flight",
+            f"threads of a CTA: {threads}, accesses in flight: {unroll}",
             "use a multiple of 32 from 64 to 1024, and at most 16",
         )
 

@@ -153,7 +153,7 @@ def launch_knobs(
     chunk = case.chunk or max(LEAST_CHUNK_BYTES, min(whole, roomy))
     threads = case.threads or _threads(facts, tuning, min(own, chunk))
     if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS:
-        raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
+        raise ScheduleError(f"threads of a CTA: {threads}", "use a multiple of 32 from 64 to 1024")
     facts["thread_share"] = -(-min(own, chunk) // threads)
     unroll = case.unroll or tuning.number("unroll", facts)
     if unroll > MAX_UNROLL:
