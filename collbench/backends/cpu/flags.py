@@ -20,6 +20,9 @@ LINE_WORDS = 8  # 64-bit words of a cache line
 POLLS = 50
 CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
 YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
+# A rank that has waited for so long sleeps at a look, for a part of what it has waited that no time
+# of a launch shows: those whose partner is lost would keep every core busy until the deadline.
+_AWAKE_S, _SLEEP_PART, _LONGEST_SLEEP_S = 0.01, 1 / 200, 0.01
 
 
 def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
@@ -43,6 +46,16 @@ def patience(n: int) -> int:
     return POLLS if n <= usable_cores() else CROWDED_POLLS
 
 
+def gives_up(since: float, limit_s: float, is_aborted: Callable[[], bool]) -> bool:
+    """A look of a rank that has waited since then: whether for too long, or somebody gave up."""
+    waited_s = time.monotonic() - since
+    if waited_s > limit_s or is_aborted():
+        return True
+    if waited_s > _AWAKE_S:
+        time.sleep(min(waited_s * _SLEEP_PART, _LONGEST_SLEEP_S))
+    return False
+
+
 class FlagBarrier:
     """Where ranks that share memory meet. Rank r's epoch is the word of line r + 1."""
 
@@ -56,7 +69,7 @@ class FlagBarrier:
         self, ranks: Sequence[int], limit_s: float, offer_core: Callable[[], None] = os.sched_yield
     ) -> None:
         """Set this rank's flag, and wait for those of some ranks. Raises HangError."""
-        deadline = time.monotonic() + limit_s
+        start = time.monotonic()
         self._epoch += 1
         words, mine = self._words, (self._rank + 1) * LINE_WORDS
         words[mine] = self._epoch
@@ -66,9 +79,7 @@ class FlagBarrier:
                 polls += 1
                 if polls > patience(self._n):
                     offer_core()
-                    if polls % YIELDS_A_LOOK == 0 and (
-                        time.monotonic() > deadline or self._is_aborted()
-                    ):
+                    if polls % YIELDS_A_LOOK == 0 and gives_up(start, limit_s, self._is_aborted):
                         raise HangError(f"rank {self._rank} waited at a barrier for rank {rank}")
 
     def flag_s(self, limit_s: float) -> float:

@@ -14,7 +14,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
+from collbench.backends.cpu.flags import (
+    LINE_WORDS,
+    YIELDS_A_LOOK,
+    filled,
+    freed,
+    gives_up,
+    patience,
+)
 from collbench.backends.cpu.layout import crowd
 from collbench.core.dtypes import Array, divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
@@ -253,16 +260,16 @@ class Runner:
                     blocked_since = time.monotonic()
                 if polls % YIELDS_A_LOOK == 0:
                     at = [(programs[index], positions[index], index) for index in running]
-                    self.refuse_to_hang(at, blocked_since + limit_s)
+                    self.refuse_to_hang(at, blocked_since, limit_s)
         self.launches += 1
 
     def refuse_to_hang(
-        self, running: Sequence[tuple[Sequence[BoundStep], int, int]], deadline: float
+        self, running: Sequence[tuple[Sequence[BoundStep], int, int]], since: float, limit_s: float
     ) -> None:
-        """Raise HangError after the deadline, or once somebody aborted. running: of each track that
-        waits its program, the position there, and its number.
+        """Raise HangError after limit_s without progress, or once somebody aborted. running: of
+        each track that waits its program, the position there, and its number.
         """
-        if time.monotonic() > deadline or self.is_aborted():
+        if gives_up(since, limit_s, self.is_aborted):
             raise HangError(self.story(running))
 
     def story(self, running: Sequence[tuple[Sequence[BoundStep], int, int]]) -> str:

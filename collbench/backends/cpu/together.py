@@ -17,7 +17,7 @@ import numpy as np
 
 from collbench.backends.base import Batch, Samples, Session, SessionOptions, TogetherOpener
 from collbench.backends.cpu.backend import private_bytes
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, gives_up, patience
 from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
@@ -83,9 +83,7 @@ def launch_grouped(launches: Sequence[Launch], limit_s: float) -> None:
             first.offer_core()
             if polls == first.polls + 1:
                 blocked_since = time.monotonic()
-            if polls % YIELDS_A_LOOK == 0 and (
-                time.monotonic() > blocked_since + limit_s or first.is_aborted()
-            ):
+            if polls % YIELDS_A_LOOK == 0 and gives_up(blocked_since, limit_s, first.is_aborted):
                 runner, _, _ = tracks[running[0]]
                 raise HangError(
                     runner.story(

@@ -183,7 +183,7 @@ class TracingRunner(Runner):
                     blocked_since = offered
                 if polls % YIELDS_A_LOOK == 0:
                     at = [(programs[index], positions[index], index) for index in running]
-                    self.refuse_to_hang(at, blocked_since + limit_s)
+                    self.refuse_to_hang(at, blocked_since, limit_s)
         self.launches += 1
         return begun, [TraceEvent(*event) for event in events]
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
+from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, gives_up, patience
 from collbench.core.dtypes import Array
 from collbench.core.errors import RankLostError
 from collbench.core.mpi_types import Buffer, Comm, Request
@@ -84,7 +84,7 @@ class DataComm:
         try:
             tokens = [self.comm.Isend(bytearray(), rank, _BARRIER_TAG) for rank in others]
             missing = {rank: self.comm.Irecv(bytearray(), rank, _BARRIER_TAG) for rank in others}
-            deadline, polls = time.monotonic() + limit_s, 0
+            start, polls = time.monotonic(), 0
             while True:
                 proxy.turn()
                 missing = {rank: request for rank, request in missing.items() if not request.Test()}
@@ -94,7 +94,7 @@ class DataComm:
                 polls += 1
                 if polls > patience(self.n):
                     os.sched_yield()
-                    if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or is_aborted()):
+                    if polls % YIELDS_A_LOOK == 0 and gives_up(start, limit_s, is_aborted):
                         return [*missing] or [self.rank]
         except self.fault as error:
             raise RankLostError(
