@@ -10,16 +10,18 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from collbench.core.case import Case
 from collbench.core.group import Group
 from collbench.core.options import DEFAULT_MACHINE, LaunchMode, NetMemory
 from collbench.core.pattern import Wrong
-from collbench.machine.discovery.counters import Moved
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
+
+if TYPE_CHECKING:  # a rank that starts reads no host
+    from collbench.machine.discovery.counters import Moved
 
 Job_contra = TypeVar("Job_contra", contravariant=True)
 PartJob_contra = TypeVar("PartJob_contra", bound=Plan | Case, contravariant=True)
@@ -67,7 +69,7 @@ class Samples:
     alone_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
-    wire: Moved | None = None
+    wire: "Moved | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

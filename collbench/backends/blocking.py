@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,9 @@ from collbench.core.case import Problem
 from collbench.core.dtypes import Array, dtype
 from collbench.core.group import WorkerGroup
 from collbench.core.pattern import Wrong
-from collbench.machine.discovery.counters import CounterReading, moved
+
+if TYPE_CHECKING:  # a rank that starts reads no host
+    from collbench.machine.discovery.counters import CounterReading
 
 ReadyT = TypeVar("ReadyT", bound="Ready")
 # around user buffers: a multiple of what buffers on GPUs begin at; every byte is GUARD
@@ -353,4 +355,8 @@ def repeat_on_cpus(
     samples = samples_of(prepared, timed, iterations, notes, singly)
     launches = iterations * batch.aggregate
     launches += proved_launches(launches) * batch.is_checked
-    return replace(samples, wire=moved(before, after, launches) if after else None)
+    if not after:
+        return samples
+    from collbench.machine.discovery.counters import moved
+
+    return replace(samples, wire=moved(before, after, launches))

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from collbench.backends.base import Batch, Samples
 from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
@@ -25,9 +25,11 @@ from collbench.core.pattern import (
     guard,
     poison,
 )
-from collbench.machine.discovery.counters import CounterReading, read
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
+
+if TYPE_CHECKING:  # a rank that starts reads no host
+    from collbench.machine.discovery.counters import CounterReading
 
 Key_contra = TypeVar("Key_contra", contravariant=True)
 TimingT = TypeVar("TimingT", bound="RankTiming | None")
@@ -268,8 +270,10 @@ class RankTiming:
 class CountedRank(Rank, Protocol):
     """A rank that reads counters."""
 
-    def counters(self) -> CounterReading:
+    def counters(self) -> "CounterReading":
         """What has passed the links of the rank's host, and the sockets of its process."""
+        from collbench.machine.discovery.counters import read
+
         return read()
 
 
@@ -380,6 +384,6 @@ def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]
     return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
 
 
-def counters_of(workers: WorkerGroup[CountedRank], batch: Batch) -> list[CounterReading]:
+def counters_of(workers: WorkerGroup[CountedRank], batch: Batch) -> "list[CounterReading]":
     """The counters of links as each rank's host has them, if the batch asks for them."""
     return workers.call(CountedRank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
