@@ -47,7 +47,11 @@ def patience(n: int) -> int:
 
 
 def gives_up(since: float, limit_s: float, is_aborted: Callable[[], bool]) -> bool:
-    """A look of a rank that has waited since then: whether for too long, or somebody gave up."""
+    """A look of a rank that has waited since then: whether for too long, or somebody gave up.
+
+    >>> [gives_up(time.monotonic() - 5, limit_s, lambda: False) for limit_s in (60, 1)]
+    [False, True]
+    """
     waited_s = time.monotonic() - since
     if waited_s > limit_s or is_aborted():
         return True
