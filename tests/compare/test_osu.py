@@ -23,6 +23,11 @@ def test_osu_allreduce_without_ranks() -> None:
     assert "number of ranks" in loaded.remarks[1]
 
 
+def test_numbers_without_osus_decimals_are_named(tmp_path: Path) -> None:
+    text = (DATA / "osu_allreduce.txt").read_text().replace("100.00", "100")
+    assert any("without decimals" in said for said in load(written(tmp_path, text)).remarks)
+
+
 def test_osu_allgather_counts_blocks_and_its_validation() -> None:
     frame = load(DATA / "osu_allgather.txt").frame
     check_form(frame)
@@ -168,6 +173,8 @@ def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> Non
     loaded = load(written(tmp_path, head + rows.format("262144 1048576")))
     assert loaded.frame["ranks"].tolist() == [4, 4]
     assert loaded.frame["busbw_gbs"].iloc[1] == pytest.approx(7.86, rel=0.01)
+    launched = "mpirun -np 16 ucc_perftest\n" + head + "1 4 2.0 1 3 0.00 0 0\n" + rows
+    assert {*load(written(tmp_path, launched.format("262144 1048576"))).frame["ranks"]} == {4}
     damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
     said = load(written(tmp_path, damaged)).remarks
     assert any("bandwidth is not that of size and time (line 6)" in one for one in said)

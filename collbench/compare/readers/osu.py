@@ -198,14 +198,14 @@ def _complete(table: _OsuTable, name: str) -> None:
             by_rank = ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
             shown[round(busbw / algbw) + 1 if _is_block(table.op) else by_rank] += 1
     del shown[0]
-    table.ranks = table.ranks or min(max(shown, key=lambda n: shown[n], default=0), MOST_RANKS)
-    if table.ranks:
-        is_block, factor = _is_block(table.op), collective(table.op).factor(table.ranks)
-        for line, algbw, busbw in rates:
-            expected = algbw * (table.ranks - 1 if is_block else factor)
-            if abs(expected - busbw) > _ROUNDING + busbw / 100:
-                table.misfits.append(line)
-        table.rows = [row for row in table.rows if row[0] not in table.misfits]
+    misfits = dict[int, list[int]]()
+    for n in {table.ranks: 0, min(max(shown, key=shown.__getitem__, default=0), MOST_RANKS): 0}:
+        factor = n - 1 if _is_block(table.op) else collective(table.op).factor(max(n, 1))
+        off = [(line, abs(algbw * factor - busbw) - busbw / 100) for line, algbw, busbw in rates]
+        misfits[n] = [line for line, error in off if n and error > _ROUNDING]
+    table.ranks = min(filter(None, misfits), key=lambda n: len(misfits[n]), default=0)
+    table.misfits = misfits[table.ranks]
+    table.rows = [row for row in table.rows if row[0] not in table.misfits]
 
 
 def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
@@ -214,6 +214,10 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
     if table.misfits:
         said = "{count} row{s} left out whose bandwidth is not that of size and time ({at})"
         remarks.add(said, *table.misfits)
+    rounded = [line for line, cells in table.rows if "." not in cells[1]]
+    if rounded and table.backend != "ucc":
+        said = "{count} results without decimals, which OSU prints: rounded, or a point was lost"
+        remarks.add(f"{said} ({{at}})", *rounded)
     if not table.ranks and table.rows:
         said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
         remarks.add(said, table.line)

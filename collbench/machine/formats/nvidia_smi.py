@@ -16,7 +16,7 @@ from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, headed, is_header, matrices
-from collbench.machine.formats._smi_tree import Device, machine
+from collbench.machine.formats._smi_tree import Cells, Device, machine
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology, facts_of
 
@@ -70,7 +70,8 @@ def read(text: str, name: str) -> Topology:
         first = connections[0]
         place = f"{name}, line {first.line}"
         devices = _devices(first, _nic_names(lines), name)
-        topology = machine(devices, first.cells, place, short, first.lost)
+        cells = _agreeing(first.cells, notes)
+        topology = machine(devices, cells, place, short, first.lost)
         notes += [
             f"line {other.line}: a further matrix of connections,"
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"
@@ -101,7 +102,8 @@ def read(text: str, name: str) -> Topology:
         for node in topology.nodes
     )
     topology = _rated(replace(topology, nodes=nodes, notes=(*topology.notes, *notes)))
-    topology = checked(topology) if connections and not connections[0].lost else topology
+    if not any(gpu.fact("untold") for gpu in topology.gpus):
+        topology = checked(topology) if connections else topology
     topology = _with_p2p(topology, tables, name, is_alone=not connections)
     ends = {gpu.index: gpu.id for gpu in topology.gpus}
     told = {
@@ -156,6 +158,14 @@ def _nic_names(lines: Sequence[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
+def _agreeing(cells: Cells, notes: list[str]) -> Cells:
+    """The cells that have no other class in the mirror; the notes tell the others."""
+    odd = {pair: cell for pair, cell in cells.items() if cells.get(pair[::-1], cell) != cell}
+    if told := [f"{a} to {b} {odd[a, b]}, back {odd[b, a]}" for a, b in odd if a < b]:
+        notes.append(f"rows contradict each other, neither is taken: {some_of(told, 4)}")
+    return {pair: cell for pair, cell in cells.items() if pair not in odd}
+
+
 def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Device]:
     """The devices of the rows. The columns behind the matrix are CPU Affinity, NUMA Affinity and
     GPU NUMA ID, as far as the driver knows them.
@@ -164,9 +174,6 @@ def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Devi
     for (row, column), cell in matrix.cells.items():
         if cell.startswith("NV") and not row.startswith("GPU"):
             raise UsageError(f"{place}: {row} to {column} is {cell}: NICs have no NVLinks")
-        back = matrix.cells.get((column, row), cell)
-        if cell != back:
-            raise UsageError(f"{place}: {row} to {column} is {cell}, but {column} to {row} {back}")
     devices = []
     nic_labels = [label for label in matrix.labels if not label.startswith("GPU")]
     for label in matrix.labels:
