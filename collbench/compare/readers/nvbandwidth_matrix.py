@@ -25,6 +25,7 @@ from collbench.compare.readers.foreign import (
 )
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.machine.topology.rates import pcie_of_rate
 
 USUAL_BUFFER_MIB = 512
 MOST_BUFFER_MIB = 1 << 20
@@ -153,6 +154,9 @@ def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator
         remarks.add(text, *[matrix.place] * count)
 
 
+_HOST_COPIES = re.compile("(?:host_to_device|device_to_host)_memcpy_")
+
+
 def _range(matrix: Matrix) -> str:
     """The values of a matrix in words, with where the lowest is."""
     found = [
@@ -164,7 +168,9 @@ def _range(matrix: Matrix) -> str:
     if not found:
         return ""
     (low, label, column), high = min(found), max(found)[0]
-    return f": {low:g} (row {label}, column {column}) to {high:g}"
+    link = pcie_of_rate(low) if _HOST_COPIES.match(matrix.test) else ""
+    is_one = link != "" and link == pcie_of_rate(high)
+    return f": {low:g} (row {label}, column {column}) to {high:g}{f', as {link} gives' * is_one}"
 
 
 def _remarks(

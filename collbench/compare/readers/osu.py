@@ -31,7 +31,7 @@ from collbench.compare.readers.foreign import (
     ways_told,
 )
 from collbench.compare.readers.launch_line import conditions_of_command, launched_ranks
-from collbench.compare.readers.log_lines import Line, log_lines
+from collbench.compare.readers.log_lines import Line, log_lines, words_above
 from collbench.compare.readers.proof import MOST_RANKS, ranks_of
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
@@ -68,6 +68,7 @@ _PAIRS = re.compile(r"#\s*\[\s*pairs:\s*(\d{1,7})\s*\](?:\s*\[\s*window size:\s*
 _BUFFERS = re.compile(r"#\s*Send Buffer on \w+ \((\w)\) and Receive Buffer on \w+ \((\w)\)")
 _WINDOW = re.compile(r"\s(?:-W|--window-size)[= ]?(\d{1,7})\b")
 _USUAL_WINDOW = 64
+_FALLS = 0.7  # of the highest rate, below which the largest size is slow
 _COUNT = re.compile(r"\d{1,7}\Z")
 # overlap with computing, or other operations; its size is not said alike by all versions
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
@@ -97,6 +98,7 @@ class _OsuTable:
     backend: str
     ranks: int
     command: str
+    words: str
     stream: str
     transfer: re.Match[str] | None
     version: str = ""
@@ -147,7 +149,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if table.backend == "ucc":
             _complete(table, name)
         if table.op is None:
-            left = f"{counted(len(table.rows), 'line')} left out"
+            results = sorted((_float(cells[1]), cells[1]) for _, cells in table.rows)
+            left = f"{counted(len(results), 'line')} left out"
+            left += f" ({results[0][1]} to {results[-1][1]})" if results else ""
             remarks.add(f"'{table.title}' ({{at}}) is no collective of ours: {left}", table.line)
             continue
         if table.columns and not table.result_column:
@@ -216,7 +220,7 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         remarks.add(said, *table.misfits)
     rounded = [line for line, cells in table.rows if "." not in cells[1]]
     if rounded and table.backend != "ucc":
-        said = "{count} results without decimals, which OSU prints: rounded, or a point was lost"
+        said = "{count} result{s} without decimals, which OSU prints: rounded, or a point was lost"
         remarks.add(f"{said} ({{at}})", *rounded)
     if not table.ranks and table.rows:
         said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
@@ -236,6 +240,12 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         if table.transfer["rate"]:
             said = f"times are those of one message among {table.window} in flight ({{at}})"
             remarks.add(f"{said}: size / bandwidth, no latency", table.line)
+            rates = [(_float(cells[1]), cells[0]) for _, cells in table.rows]
+            if rates[-1][0] < _FALLS * max(rates)[0]:
+                said = " to ".join(
+                    f"{mb:g} MB/s at {size} bytes" for mb, size in (max(rates), rates[-1])
+                )
+                remarks.add(f"the rate falls from {said} ({{at}})", table.line)
 
 
 def _conditions(table: _OsuTable) -> dict[str, str]:
@@ -243,6 +253,7 @@ def _conditions(table: _OsuTable) -> dict[str, str]:
     return {
         "the stream of lines": table.stream,
         "the command": table.command,
+        "the line above": table.words * (not table.command),
         "the version": table.version,
         "the memory": f"{table.memory} {table.buffers}".strip(),
     }
@@ -275,6 +286,7 @@ class _OsuParser:
     launched: int = 0
     command: str = ""
     options: str = ""
+    words: str = ""
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -297,8 +309,8 @@ class _OsuParser:
             if ranks is not None:
                 self.launched = min(ranks, MOST_RANKS)
             self._tell_ranks(line.stream)
-        elif (table := self.current.get(line.stream)) is not None:
-            self._add(table, line)
+        elif (table := self.current.get(line.stream)) is None or not self._add(table, line):
+            self.words = words_above(self.words, line)
 
     def _tell_ranks(self, stream: str) -> None:
         """A table that has no row yet is that of the line that was just read."""
@@ -350,6 +362,7 @@ class _OsuParser:
             backend=backend,
             ranks=self._ranks(transfer),
             command=self.command,
+            words=self.words,
             stream=line.stream,
             transfer=transfer,
         )
@@ -364,7 +377,8 @@ class _OsuParser:
         self.current[line.stream] = table
         return table
 
-    def _add(self, table: _OsuTable, line: Line) -> None:
+    def _add(self, table: _OsuTable, line: Line) -> bool:
+        """Keep what a line says of a table; False if it says nothing."""
         text = line.text
         if match := _DATATYPE.match(text):
             if table.rows or table.broken:  # -T all: a table for each type
@@ -381,7 +395,7 @@ class _OsuParser:
         elif match := _SIZE_HEADING.match(text):
             if table.rows:  # a second heading in one table: whose rows follow is not known
                 table.broken.append(line.number)
-                return
+                return True
             table.columns = tuple(
                 re.sub(r"\s+\(", "(", column.strip().lower())
                 for column in re.split(r"\s{2,}|\t", match[1].strip())
@@ -403,7 +417,10 @@ class _OsuParser:
                 table.rows.append((line.number, cells))
             else:
                 table.nothing[line.number] = cells[1]
+        else:
+            return False
         table.last = line.number
+        return True
 
     def _of_ucc(
         self, table: _OsuTable, line: Line, cells: tuple[str, ...]

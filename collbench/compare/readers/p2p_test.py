@@ -23,7 +23,7 @@ from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 from collbench.core.text import counted, some_of
-from collbench.machine.topology.rates import pcie
+from collbench.machine.topology.rates import pcie, pcie_of_rate
 
 TOOL = "p2pBandwidthLatencyTest"
 HEADING = re.compile(
@@ -41,10 +41,6 @@ _SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
 _SLOWER = 0.9  # of the rate without peer access
 _SAME = 1.1
 _MOST_NAMED = 4
-# generation: the link whose rate x16 has; and the shares of what is usable that copies reach,
-# through sockets and in packets of 256 bytes
-_PCIE = {5: "PCIe 5.0 x16", 4: "PCIe 4.0 x16 or 5.0 x8", 3: "PCIe 3.0 x16 or 4.0 x8"}
-_LOW, _HIGH = 0.84, 1.2
 
 _Pair = tuple[int, int]
 
@@ -167,8 +163,7 @@ def _judged(found: Sequence[_P2pMatrix], *, is_direct: bool) -> Iterator[str]:
         )
     elif rates[True]:
         each = median(rates[True].values()) / (2 if found[0].is_both else 1)
-        shares = {name: each / pcie(number, 16).usable_gbs for number, name in _PCIE.items()}
-        link = next((name for name, share in shares.items() if _LOW < share <= _HIGH), "")
+        link = pcie_of_rate(each)
         as_link = f"{each:.3g} GB/s each way, in the median, is what {link} gives; " if link else ""
         yield f"{as_link}what P2P gains, {ways}, cannot be told: no matrix without it is whole here"
     uneven = [

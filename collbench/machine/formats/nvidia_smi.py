@@ -28,6 +28,7 @@ _ACCESS = re.compile(
     r"Device=(\d{1,3}) CAN(NOT)? Access Peer Device=(\d{1,3})\b"
     r"|Peer access from .{0,80}\(GPU(\d{1,3})\) -> .{0,80}\(GPU(\d{1,3})\) : (?:Yes|(No))"
 )
+_HIDDEN_NICS = re.compile(r"(\d{1,6}) NICs found in the topology, only displaying (\d{1,6})")
 _MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
@@ -61,6 +62,10 @@ def read(text: str, name: str) -> Topology:
     gpus, notes = _nvlink_speeds(lines, name, is_alone=not connections)
     if len(lines) > len(pasted):
         notes.append("the heading is missing: which column is whose is told by the X of the rows")
+    if hidden := _HIDDEN_NICS.search(text):
+        notes.append(
+            f"{hidden[2]} of {hidden[1]} NICs are in the matrix: nvidia-smi left out the rest"
+        )
     if access:
         able = sum(code == "OK" for code in access.values())
         note = f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs"
