@@ -24,8 +24,20 @@ def test_osu_allreduce_without_ranks() -> None:
 
 
 def test_numbers_without_osus_decimals_are_named(tmp_path: Path) -> None:
-    text = (DATA / "osu_allreduce.txt").read_text().replace("100.00", "100")
-    assert any("without decimals" in said for said in load(written(tmp_path, text)).remarks)
+    loaded = load(
+        written(tmp_path, (DATA / "osu_allreduce.txt").read_text().replace("100.00", "100"))
+    )
+    assert len(loaded.records) == 2 and "(line 8): left out, as a point" in loaded.remarks[1]
+
+
+def test_words_above_tell_runs_apart_and_counts_do_not(tmp_path: Path) -> None:
+    table = "== {} ==\n# OSU MPI Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n4 9.50\n8 {}\n"
+    again = table.format("run 1/2 10:11:12", "2.00") + table.format("run 2/2 10:11:13", "2.00")
+    loaded = load(written(tmp_path, again))
+    assert loaded.records[0].repeats == 2
+    assert any("falls from 9.5 MB/s at 4 bytes to 2 at 8" in said for said in loaded.remarks)
+    with pytest.raises(UsageError, match="the line above differs: == pair 0,1 == | == pair 0,2 =="):
+        load(written(tmp_path, table.format("pair 0,1", 2) + table.format("pair 0,2", 2)))
 
 
 def test_osu_allgather_counts_blocks_and_its_validation() -> None:

@@ -453,10 +453,7 @@ def _records(
             bounds_us=part.bounds_us,
             iters=row.iters or run.iters,
             wrong=None if count is None else int(count),
-            # without a meaning in place, results there are no errors
-            is_checked=_is_checked(run, part)
-            and not is_unclear
-            and (part.placement == "out" or collective(op).has_in_place),
+            is_checked=_is_checked(run, part) and not is_unclear,
             failure=_failure(run, row, part),
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),

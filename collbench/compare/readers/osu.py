@@ -51,6 +51,7 @@ _TITLE = re.compile(
 )
 _BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
 _UCC_FIELD = re.compile(r"(Collective|Memory type|Data ?type|Inplace):\s+(\S{1,40})\s*$")
+_OF_TABLE = re.compile(rf"#|\d|{_UCC_FIELD.pattern}")
 _UCC_HEADING = re.compile(r"(?i:\W{0,9}count\s{1,40}(?:msg_)?size\s{1,40}(?:time, us|avg\b))")
 _BARRED = re.compile(r"^[ \t]{0,40}\|.*", re.MULTILINE)
 _ROUNDING = 0.006  # GB/s, of a bandwidth with two digits
@@ -220,8 +221,10 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         remarks.add(said, *table.misfits)
     rounded = [line for line, cells in table.rows if "." not in cells[1]]
     if rounded and table.backend != "ucc":
-        said = "{count} result{s} without decimals, which OSU prints: rounded, or a point was lost"
-        remarks.add(f"{said} ({{at}})", *rounded)
+        is_all = len(rounded) == len(table.rows)
+        said = "rounded" if is_all else "left out, as a point or digits were lost"
+        remarks.add(f"{{count}} result{{s}} without OSU's decimals ({{at}}): {said}", *rounded)
+        table.rows = [row for row in table.rows if is_all or row[0] not in rounded]
     if not table.ranks and table.rows:
         said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
         remarks.add(said, table.line)
@@ -241,10 +244,9 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
             said = f"times are those of one message among {table.window} in flight ({{at}})"
             remarks.add(f"{said}: size / bandwidth, no latency", table.line)
             rates = [(_float(cells[1]), cells[0]) for _, cells in table.rows]
-            if rates[-1][0] < _FALLS * max(rates)[0]:
-                said = " to ".join(
-                    f"{mb:g} MB/s at {size} bytes" for mb, size in (max(rates), rates[-1])
-                )
+            (peak, at), (last, size) = max(rates), rates[-1]
+            if last < _FALLS * peak:
+                said = f"{peak:g} MB/s at {at} bytes to {last:g} at {size}"
                 remarks.add(f"the rate falls from {said} ({{at}})", table.line)
 
 
@@ -309,7 +311,9 @@ class _OsuParser:
             if ranks is not None:
                 self.launched = min(ranks, MOST_RANKS)
             self._tell_ranks(line.stream)
-        elif (table := self.current.get(line.stream)) is None or not self._add(table, line):
+        elif (table := self.current.get(line.stream)) is not None and _OF_TABLE.match(text):
+            self._add(table, line)
+        else:
             self.words = words_above(self.words, line)
 
     def _tell_ranks(self, stream: str) -> None:
@@ -377,8 +381,7 @@ class _OsuParser:
         self.current[line.stream] = table
         return table
 
-    def _add(self, table: _OsuTable, line: Line) -> bool:
-        """Keep what a line says of a table; False if it says nothing."""
+    def _add(self, table: _OsuTable, line: Line) -> None:
         text = line.text
         if match := _DATATYPE.match(text):
             if table.rows or table.broken:  # -T all: a table for each type
@@ -395,7 +398,7 @@ class _OsuParser:
         elif match := _SIZE_HEADING.match(text):
             if table.rows:  # a second heading in one table: whose rows follow is not known
                 table.broken.append(line.number)
-                return True
+                return
             table.columns = tuple(
                 re.sub(r"\s+\(", "(", column.strip().lower())
                 for column in re.split(r"\s{2,}|\t", match[1].strip())
@@ -417,10 +420,7 @@ class _OsuParser:
                 table.rows.append((line.number, cells))
             else:
                 table.nothing[line.number] = cells[1]
-        else:
-            return False
         table.last = line.number
-        return True
 
     def _of_ucc(
         self, table: _OsuTable, line: Line, cells: tuple[str, ...]

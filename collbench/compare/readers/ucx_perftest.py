@@ -49,9 +49,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             remarks.add("no whole row follows the heading of {at}", table.line)
             continue
         rate, time_us = float(table.row["mib"]) * 2**20, float(table.row["us"])
-        told_bytes = rate / max(int(table.row["rate"]), 1)
+        messages = max(int(table.row["rate"]), 1)
+        told_bytes, fitting = rate / messages, _FITTING + 0.5 / messages
         size_bytes = table.size_bytes
-        if told_bytes and abs(size_bytes / told_bytes - 1) > _FITTING and size_bytes:
+        if told_bytes and abs(size_bytes / told_bytes - 1) > fitting and size_bytes:
             remarks.add("size, rate and messages a second do not fit: left out ({at})", table.line)
             continue
         low, high = min(table.rates), max(table.rates)

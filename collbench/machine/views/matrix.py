@@ -72,7 +72,7 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     cells = [[_cell(one, row, column) for column in nodes] for row in nodes]
     every_cell = [cell for row in cells for cell in row]
     shown |= {_kind(cell) for cell in every_cell} | {cell[-1] for cell in every_cell} & {UNTOLD}
-    affinity = [(node.affinity or _cpus_near(one, node), _nodes_near(one, node)) for node in nodes]
+    affinity = [_near(one, node) for node in nodes]
     lead = max(map(len, names))
     widths = [
         len(_GAP) + max(len(name), *(len(row[place]) for row in cells))
@@ -177,15 +177,13 @@ def _follows(before: str, name: str) -> bool:
     )
 
 
-def _cpus_near(one: Topology, node: Node) -> str:
-    return (
-        ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity))
-        or _NOT_AVAILABLE
+def _near(one: Topology, node: Node) -> tuple[str, str]:
+    cpus = near_cpus(one, node.id)
+    affinity = node.affinity or ",".join(
+        dict.fromkeys(cpu.affinity for cpu in cpus if cpu.affinity)
     )
-
-
-def _nodes_near(one: Topology, node: Node) -> str:
-    return spans(cpu.index for cpu in near_cpus(one, node.id) if cpu.index >= 0) or _NOT_AVAILABLE
+    numa = spans(cpu.index for cpu in cpus if cpu.index >= 0)
+    return affinity or _NOT_AVAILABLE, numa or _NOT_AVAILABLE
 
 
 def _cpus(one: Topology) -> list[str]:
