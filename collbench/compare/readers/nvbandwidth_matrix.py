@@ -154,9 +154,6 @@ def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator
         remarks.add(text, *[matrix.place] * count)
 
 
-_HOST_COPIES = re.compile("(?:host_to_device|device_to_host)_memcpy_")
-
-
 def _range(matrix: Matrix) -> str:
     """The values of a matrix in words, with where the lowest is."""
     found = [
@@ -168,9 +165,10 @@ def _range(matrix: Matrix) -> str:
     if not found:
         return ""
     (low, label, column), high = min(found), max(found)[0]
-    link = pcie_of_rate(low) if _HOST_COPIES.match(matrix.test) else ""
-    is_one = link != "" and link == pcie_of_rate(high)
-    return f": {low:g} (row {label}, column {column}) to {high:g}{f', as {link} gives' * is_one}"
+    said = f": {low:g} (row {label}, column {column}) to {high:g}"
+    is_of_host = matrix.test.startswith(("host_to_device_memcpy", "device_to_host_memcpy"))
+    links = {pcie_of_rate(low), pcie_of_rate(high)} if is_of_host else {""}
+    return said if len(links) > 1 or "" in links else f"{said}, as {links.pop()} gives"
 
 
 def _remarks(

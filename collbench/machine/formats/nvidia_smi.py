@@ -18,7 +18,7 @@ from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, headed, is_header, matrices
 from collbench.machine.formats._smi_tree import Cells, Device, machine
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology, facts_of
+from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, NodeKind, Topology, facts_of
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
@@ -182,27 +182,24 @@ def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Devi
     devices = []
     nic_labels = [label for label in matrix.labels if not label.startswith("GPU")]
     for label in matrix.labels:
-        if label.startswith("GPU"):
-            lists = [
-                cell if re.fullmatch(r"[\d,-]{1,4000}", cell) else "" for cell in matrix.rest[label]
-            ]
-            affinity, numa, gpu_numa = (*lists, "", "", "")[:3]
-            devices.append(
-                Device(
-                    label=label,
-                    id=f"gpu{_number(label)}",
-                    kind="gpu",
-                    index=_number(label),
-                    affinity=affinity,
-                    numa=numa,
-                    gpu_numa=gpu_numa,
-                )
+        is_gpu, is_numbered = label.startswith("GPU"), label.startswith(("GPU", "NIC"))
+        kind: NodeKind = "gpu" if is_gpu else "nic"
+        index = _number(label) if is_numbered else nic_labels.index(label)
+        behind = matrix.rest[label] if is_gpu else ()
+        lists = [cell if re.fullmatch(r"[\d,-]{1,4000}", cell) else "" for cell in behind]
+        affinity, numa, gpu_numa = (*lists, "", "", "")[:3]
+        devices.append(
+            Device(
+                label=label,
+                id=f"{kind}{index}",
+                kind=kind,
+                index=index,
+                name=nics.get(label, "" if is_numbered else label),
+                affinity=affinity,
+                numa=numa,
+                gpu_numa=gpu_numa,
             )
-        else:
-            is_numbered = label.startswith("NIC")
-            index = _number(label) if is_numbered else nic_labels.index(label)
-            nic = nics.get(label, "" if is_numbered else label)
-            devices.append(Device(label=label, id=f"nic{index}", kind="nic", index=index, name=nic))
+        )
     if len({device.id for device in devices}) < len(devices):
         raise UsageError(f"{place}: two devices have one number")
     return devices
