@@ -10,10 +10,10 @@ from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, written
 
 TABLE = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0])
-UCX = (
-    "| | overhead (usec) | bandwidth (MB/s) |\n"
-    "[thread 0] 33 0.5 4.0 4.000 {0:.2f} {0:.2f} 2 2\n[thread 0] 53 0.6 5.0 5.000 {1:.2f} {1:.2f} 3 3\n"
-)
+UCX = """| | overhead (usec) | bandwidth (MB/s) |
+[thread 0] 33 0.5 4.0 4.000 {0:.2f} {0:.2f} 2 2
+[thread 0] 53 0.6 5.0 5.000 {1:.2f} {1:.2f} 3 3
+"""
 P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
 Device: 0, Card, pciBusID: 1, pciDeviceID: 0, pciDomainID:0
 Device: 1, Card, pciBusID: 2, pciDeviceID: 0, pciDomainID:0

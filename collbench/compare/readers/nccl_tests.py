@@ -314,8 +314,7 @@ def _conditions(run: TableRun) -> dict[str, str]:
     """What two runs of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": run.stream,
-        "the command": run.command,
-        "the line above": run.words * (not run.command),
+        "the line above": run.command or run.words,
         "what is set": " ".join(f"{name}={value}" for name, value in sorted(run.settings.items())),
         "how it ran": " ".join(f"{name}: {value}" for name, value in sorted(run.modes.items())),
         "the host": hosts_line(run.hosts.values()),

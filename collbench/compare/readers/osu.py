@@ -99,7 +99,6 @@ class _OsuTable:
     backend: str
     ranks: int
     command: str
-    words: str
     stream: str
     transfer: re.Match[str] | None
     version: str = ""
@@ -254,8 +253,7 @@ def _conditions(table: _OsuTable) -> dict[str, str]:
     """What two tables of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": table.stream,
-        "the command": table.command,
-        "the line above": table.words * (not table.command),
+        "the line above": table.command,
         "the version": table.version,
         "the memory": f"{table.memory} {table.buffers}".strip(),
     }
@@ -365,8 +363,7 @@ class _OsuParser:
             last=line.number,
             backend=backend,
             ranks=self._ranks(transfer),
-            command=self.command,
-            words=self.words,
+            command=self.command or self.words,
             stream=line.stream,
             transfer=transfer,
         )

@@ -139,15 +139,19 @@ def removes_ipc(root: Path, user: int | None = None) -> bool | None:
     user = os.getuid() if user is None else user
     if not (root / "run/systemd/system").is_dir():
         return None
-    named = values.read("name", pwd.getpwuid, user)  # none in many containers
-    linger = root / "var/lib/systemd/linger"
-    if user < _FIRST_USER or (named and (linger / named.pw_name).exists()):
+    name = values.read("name", _user_name, user)
+    if user < _FIRST_USER or (name and (root / "var/lib/systemd/linger" / name).exists()):
         return False
     files = [root / "etc/systemd/logind.conf"]
     files += sorted((root / "etc/systemd/logind.conf.d").glob("*.conf"))
     lines = [line for one in files for line in (values.read("f", text, one) or "").splitlines()]
     set_to = [line.partition("=")[2].strip() for line in lines if line.startswith("RemoveIPC=")]
     return not set_to or set_to[-1].lower() in ("yes", "true", "1", "on")
+
+
+def _user_name(user: int) -> str:
+    """Raises KeyError if nobody has the number, as in many containers."""
+    return pwd.getpwuid(user).pw_name
 
 
 def has_fabric_manager(root: Path) -> bool | None:
