@@ -31,7 +31,6 @@ _LABEL = re.compile(
 )
 _NUMA = re.compile(r"\s*GPU\[(\d{1,4})\]\s*:.{0,40}Numa Node:\s*(-?\d{1,4})", re.IGNORECASE)
 _BANDWIDTH = re.compile(r"(?:\d{1,9}-)?(\d{1,9})")  # least and most MB/s in one direction
-_WEIGHT = re.compile(r"\d{1,5}\Z")
 _MAX_GPUS = 256
 _MAX_TEXT_CHARS = 4 << 20
 _MINE = re.compile(r"link type (?:between two GPUs|table)|^ *access table:?", re.I | re.M)
@@ -160,11 +159,8 @@ def _bundles(tables: Mapping[str, _Table], gfx: str) -> list[Link]:
         for a, b in combinations(range(len(types.labels)), 2)
         if types.cells.get((a, b), types.cells.get((b, a), "")).upper() == "XGMI"
     ]
-    told_weights = weights.cells if weights else {}
-    far = {
-        pair: int(told_weights[pair]) for pair in pairs if _WEIGHT.match(told_weights.get(pair, ""))
-    }
-    nearest = min(filter(None, far.values()), default=0)
+    far = {pair: _whole(weights.cells.get(pair, "")) for pair in pairs} if weights else {}
+    nearest = min((weight for weight in far.values() if weight), default=0)
     is_mesh = len(pairs) == len(types.labels) * (len(types.labels) - 1) // 2
     bandwidths = tables.get("numa bw")
     links = []
@@ -209,3 +205,7 @@ def _cpus(
         if gpu < count
     ]
     return cpus, links
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
