@@ -160,6 +160,7 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
         ("HostBridge L#2 (buses=0)\n", "lstopo"),
         (rows, "allgather or alltoall by its rows, of 8 ranks, up to 9.18 GB/s"),
         (rows.replace("10.49 ", "5.24 "), "prints algbw 5.24 GB/s, but 1048576 bytes in 100"),
+        (f"# size count type\n{rows}", "does not name the collective"),
         ("# size count type time | # size count type time\n", "two tables side by side"),
         ("[CUDA Bandwidth Test] - Starting...\n", "copies between a host and a GPU"),
         (UCX.format(2325.25, 21526.05), "unsteady: 2.44 to 22.6 GB/s within one test"),

@@ -177,7 +177,7 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
             ranks = _reading(run, fitting[0], name).ranks
             rates = (number(part.busbw) or 0.0 for _, row in run.rows for part in row.parts)
             said += f", which is {' or '.join(fitting)} by its rows, of {counted(ranks, 'rank')}"
-            said += f", up to {max(rates) * run.rate_gbs:.4g} GB/s of bus bandwidth"
+            said += f", up to {max(rates, default=0) * run.rate_gbs:.4g} GB/s of bus bandwidth"
         elif run.rows:
             _reading(run, "allreduce", name)  # raises what is wrong with all of its rates
         raise UsageError(said, f"name the file after it, as in {(*fitting, 'allreduce')[0]}.txt")
