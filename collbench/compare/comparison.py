@@ -9,7 +9,6 @@ import pandas as pd
 
 from collbench.compare.changes import Changes
 from collbench.compare.gate import Gate, GateVerdict
-from collbench.compare.groups import Change
 from collbench.compare.tables.changes import (
     NAME_COLUMNS,
     between,
@@ -23,6 +22,7 @@ from collbench.core.text import counted, texts_of
 from collbench.core.units import format_size
 from collbench.core.verdict import VERDICTS
 
+_GROUP = ("verdict", "rows", "ratio", "low", "high")
 _NUMBERS = ("ratio", "low", "high", "time_us", "time_us_base")
 
 
@@ -36,7 +36,10 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
         "base": titles[1],
         "gate": None if gate is None else _gate(gate),
         "counts": {verdict: changes.count(verdict) for verdict in VERDICTS},
-        "groups": [_group(one) for one in changes.called],
+        "groups": [
+            {"name": one.title} | {key: getattr(one, key) for key in _GROUP}
+            for one in changes.called
+        ],
         "rows": [_row(row, knobs) for _, row in by_change(changes.rows).iterrows()],
         "losses": [{"kind": loss.kind, "text": loss.text} for loss in changes.losses],
         "not_compared": changes.not_compared,
@@ -61,17 +64,6 @@ def _gate(gate: Gate) -> dict[str, object]:
         "unjudged_rows": len(gate.unjudged),
         "reasons": list(gate.reasons),
         "remedy": gate.remedy,
-    }
-
-
-def _group(one: Change) -> dict[str, object]:
-    return {
-        "name": one.title,
-        "verdict": one.verdict,
-        "rows": one.rows,
-        "ratio": one.ratio,
-        "low": one.low,
-        "high": one.high,
     }
 
 

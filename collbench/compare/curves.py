@@ -92,7 +92,10 @@ def curves(rows: Sequence[Record]) -> tuple[Curve, ...]:
 
 def curves_of(summary: Summary) -> tuple[Curve, ...]:
     """The curves of a summary."""
-    groups = _groups(summary)
+    groups = {
+        workload: CurveGroup(workload=workload, title=title)
+        for workload, title in titles(summary.workloads).items()
+    }
     has_backends = {workload: _has_backends(summary, workload) for workload in groups}
     answers = {
         (workload, size): _answer(best, summary, has_backend=has_backends[workload])
@@ -183,13 +186,6 @@ def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
         lambda curve, point: not curve.is_peer and "auto" in point.note.split(),
         lambda curve, _: curve.name,
     )
-
-
-def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
-    return {
-        workload: CurveGroup(workload=workload, title=title)
-        for workload, title in titles(summary.workloads).items()
-    }
 
 
 def _name(row: Record, summary: Summary, *, has_backend: bool) -> str:

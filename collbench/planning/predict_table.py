@@ -5,7 +5,7 @@ from itertools import product
 
 import click
 
-from collbench.core.text import table, wrapped
+from collbench.core.text import counted, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, to_us
 from collbench.planning.limits import MAX_ENDS
 from collbench.planning.predict import LATENCY, Point, Prediction
@@ -155,7 +155,8 @@ def lines(
         if len(ranges) > 1:
             parts = [f"{ranges[0][0]} to {format_size(ranges[0][2])}"]
             parts += [f"{algo} from {format_size(first)}" for algo, first, _ in ranges[1:]]
-            yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", columns)
+            on = counted(int(str(number)), "host")
+            yield from wrapped(f"best on {on}: {', '.join(parts)}", columns)
     if small := sorted({*sizes} - {int(str(row["size_bytes"])) for row in shown}):
         listed = ", ".join(map(format_size, small))
         yield from wrapped(f"no price of {listed}: less than an element for each rank", columns)
@@ -181,10 +182,6 @@ def _ends(prediction: Prediction, row: Row) -> int:
 def _named(algo: str, reason: str) -> str:
     """A reason that names its algorithm, once."""
     return reason if reason.startswith(f"{algo} ") else f"{algo}: {reason}"
-
-
-def _hosts(number: object) -> str:
-    return f"{number} host" + ("s" if number != 1 else "")
 
 
 def _cells(row: Row, *, has_changes: bool) -> list[str]:

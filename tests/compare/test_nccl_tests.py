@@ -137,8 +137,8 @@ def test_a_second_run_or_row_of_the_same_is_a_repeat(lines: slice, tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("$ ./build", "$ NCCL_ALGO=Tree ./build"), "command differs"),
-        (("$ ./build", "$ ssh node2 ./build"), "command differs"),
+        (("$ ./build", "$ NCCL_ALGO=Tree ./build"), "the line above differs"),
+        (("$ ./build", "$ ssh node2 ./build"), "the line above differs"),
         (("$ ./build/all_reduce_perf", "export NCCL_ALGO=Tree\n$ ./build/all_reduce_perf"), "set"),
         (("graph: 0", "graph: 5"), "how it ran differs: none | graph: 5"),
         (("validation: 0", "validation: 0 \n# Blocking Enabled: wait"), "blocking: wait"),

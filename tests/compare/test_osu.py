@@ -10,7 +10,7 @@ from collbench.core.errors import UsageError
 from tests.support.results import DATA, check_form, written
 
 
-def test_osu_allreduce_without_ranks() -> None:
+def test_osu_allreduce_without_ranks(tmp_path: Path) -> None:
     loaded = load(DATA / "osu_allreduce.txt")
     check_form(loaded.frame)
     assert loaded.kind == "the OSU micro-benchmarks"
@@ -21,6 +21,19 @@ def test_osu_allreduce_without_ranks() -> None:
     assert row["algbw_gbs"] == pytest.approx(10.48576)
     assert loaded.frame["busbw_gbs"].isna().all()
     assert "number of ranks" in loaded.remarks[1]
+    damaged = (DATA / "osu_allreduce.txt").read_text().replace("100.00", "100")
+    loaded = load(written(tmp_path, damaged))
+    assert len(loaded.records) == 2 and "(line 8): left out, as a point" in loaded.remarks[1]
+
+
+def test_words_above_tell_runs_apart_and_counts_do_not(tmp_path: Path) -> None:
+    table = "== {} ==\n# OSU MPI Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n4 9.50\n8 {}\n"
+    again = table.format("run 1/2 10:11:12", "2.00") + table.format("run 2/2 10:11:13", "2.00")
+    loaded = load(written(tmp_path, again))
+    assert loaded.records[0].repeats == 2
+    assert any("falls from 9.5 MB/s at 4 bytes to 2 at 8" in said for said in loaded.remarks)
+    with pytest.raises(UsageError, match=r"line above differs: == pair 0,1 == \|"):
+        load(written(tmp_path, table.format("pair 0,1", 2) + table.format("pair 0,2", 2)))
 
 
 def test_osu_allgather_counts_blocks_and_its_validation() -> None:
@@ -38,20 +51,6 @@ def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
         load(written(tmp_path, text))
     assert "# ranks: 8" in caught.value.hint
     assert set(load(written(tmp_path, "# ranks: 3\n" + text)).frame["ranks"]) == {3}
-
-
-@pytest.mark.parametrize(
-    "title",
-    [
-        "Multi-threaded Latency",
-        "Non-blocking Allreduce Latency",
-        "Barrier Latency",
-        "Allgatherv Latency",
-    ],
-)
-def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no collective of ours"):
-        load(written(tmp_path, f"# OSU MPI {title} Test v7.4\n# Size  Latency (us)\n1   2.0\n"))
 
 
 def test_a_second_heading_in_a_table_is_no_heading(tmp_path: Path) -> None:
@@ -82,14 +81,17 @@ def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
         "UPC++ Reduce Latency Test",
         "MPI-CUDA Multi-process Latency Test v7.4",
         "MPI Something New Test v9",
+        "MPI Multi-threaded Latency Test v7.4",
+        "MPI Barrier Latency Test v7.4",
+        "MPI Allgatherv Latency Test v7.4",
     ],
 )
 def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) -> None:
-    text = (
-        "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"
-        f"# OSU {title}\n# Size          Latency (us)\n8   9.00\n"
-    )
-    loaded = load(written(tmp_path, text))
+    text = "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"
+    unknown = f"# OSU {title}\n# Size          Latency (us)\n8   9.00\n"
+    with pytest.raises(UsageError, match="is no collective of ours"):
+        load(written(tmp_path, unknown))
+    loaded = load(written(tmp_path, text + unknown))
     assert loaded.frame["size_bytes"].tolist() == [4]
     assert any("is no collective of ours: 1 line left out" in text for text in loaded.remarks)
 
@@ -130,7 +132,7 @@ def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) 
     frame = load(written(tmp_path, text)).frame
     assert list(frame["repeat_times_us"]) == [(2.5, 3.5)]
     other = text + command.format("--mca coll tuned") + table.format(4.5)
-    with pytest.raises(UsageError, match="the command differs"):
+    with pytest.raises(UsageError, match="the line above differs"):
         load(written(tmp_path, other))
 
 
@@ -168,6 +170,8 @@ def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> Non
     loaded = load(written(tmp_path, head + rows.format("262144 1048576")))
     assert loaded.frame["ranks"].tolist() == [4, 4]
     assert loaded.frame["busbw_gbs"].iloc[1] == pytest.approx(7.86, rel=0.01)
+    launched = "mpirun -np 16 ucc_perftest\n" + head + "1 4 2.0 1 3 0.00 0 0\n" + rows
+    assert {*load(written(tmp_path, launched.format("262144 1048576"))).frame["ranks"]} == {4}
     damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
     said = load(written(tmp_path, damaged)).remarks
     assert any("bandwidth is not that of size and time (line 6)" in one for one in said)

@@ -10,6 +10,10 @@ from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, written
 
 TABLE = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0])
+UCX = """| | overhead (usec) | bandwidth (MB/s) |
+[thread 0] 33 0.5 4.0 4.000 {0:.2f} {0:.2f} 2 2
+[thread 0] 53 0.6 5.0 5.000 {1:.2f} {1:.2f} 3 3
+"""
 P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
 Device: 0, Card, pciBusID: 1, pciDeviceID: 0, pciDomainID:0
 Device: 1, Card, pciBusID: 2, pciDeviceID: 0, pciDomainID:0
@@ -97,7 +101,7 @@ def test_peer_access_that_gains_both_ways_alone_goes_by_a_narrow_link(tmp_path: 
     text = P2P.format(there="41.00", back="41.00")
     both = text[text.index("Uni") :].replace("Uni", "Bi").replace("41.00", "80.00")
     said = " ".join(load(written(tmp_path, text + both, "p2p.txt")).remarks)
-    assert "the link of a GPU bounds both" in said and "goes through the host" not in said
+    assert "x16 of PCIe 4.0 gives 24, x8 half" in said and "goes through the host" not in said
 
 
 def test_perftest_and_its_link(tmp_path: Path) -> None:
@@ -155,6 +159,14 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
         ("# Initializing MSCCL++\n", "mscclpp-test"),
         ("HostBridge L#2 (buses=0)\n", "lstopo"),
         (rows, "allgather or alltoall by its rows, of 8 ranks, up to 9.18 GB/s"),
+        (rows.replace("10.49 ", "5.24 "), "prints algbw 5.24 GB/s, but 1048576 bytes in 100"),
+        (f"# size count type\n{rows}", "does not name the collective"),
+        ("# size count type time | # size count type time\n", "two tables side by side"),
+        ("[CUDA Bandwidth Test] - Starting...\n", "copies between a host and a GPU"),
+        (UCX.format(2325.25, 21526.05), "unsteady: 2.44 to 22.6 GB/s within one test"),
+        (UCX.format(9 * 10**5, 9 * 10**5), "more than links of a GPU carry"),
     ):
         with pytest.raises(UsageError, match=said):
             load(written(tmp_path, text, "x.txt"))
+    loaded = load(written(tmp_path, f"AllToAll, 8 GPUs:\n{rows}", "x.txt"))
+    assert {(row.op, row.ranks) for row in loaded.records} == {("alltoall", 8)}

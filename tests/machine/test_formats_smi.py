@@ -12,6 +12,7 @@ from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import nvidia_smi
 from collbench.machine.topology.paths import path
+from collbench.machine.views.matrix import matrix as matrix_view
 from collbench.machine.views.tables import links
 from tests.support.topologies import OWN, REAL, count, labels, needs_real
 
@@ -297,6 +298,13 @@ def test_a_cut_matrix_tells_no_more_than_it_has() -> None:
     assert labels(topology)[3] == "NV18 NV18 NV18 X"
     assert labels(topology, "gpu0", "gpu1", "gpu3", "nic0")[3] == "PIX NODE DIS X"
     assert any("where on PCIe GPU2, GPU3 are" in note for note in topology.notes)
+    assert "NV18?" in matrix_view(topology, 100)[3]
+
+
+def test_rows_that_contradict_each_other_are_named() -> None:
+    topology = nvidia_smi.read(matrix("X PIX SYS/PIX X SYS/SYS NODE X"), "m.txt")
+    assert "neither is taken: GPU1 to GPU2 SYS, back NODE" in topology.notes[-1]
+    assert "SYS?" in matrix_view(topology, 100)[2]
 
 
 def test_p2p_of_several_options_and_of_none() -> None:

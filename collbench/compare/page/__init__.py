@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collbench import __version__
-from collbench.compare.best import Summary, configurations, summarise
+from collbench.compare.best import configurations, summarise
 from collbench.compare.changes import compare
 from collbench.compare.curves import curves_of
 from collbench.compare.load import ResultFile
@@ -30,7 +30,8 @@ _NO_POINT: Opening = {"axis": "", "curve": -1, "size": 0}
 def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
     """The page of one file, or of one and its base. Raises UsageError as compare does."""
     frame, summary = loaded.frame, summarise(loaded.records)
-    places = _places(summary)
+    # where the curves of the first file are: in the order of its configurations
+    places = Places(summary, {key: place for place, key in enumerate(configurations(summary))})
     answered = answers(summary, places)
     before: list[str] = []
     opened, rows = answered.opening or _NO_POINT, ""
@@ -63,11 +64,6 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
     if base is not None:
         caption = f"new: {caption}. base: {measured_text(base.records)}"
     return _filled(_title(loaded), lead, caption, before, after, data)
-
-
-def _places(summary: Summary) -> Places:
-    """Where the curves of the first file are: in the order of its configurations."""
-    return Places(summary, {key: place for place, key in enumerate(configurations(summary))})
 
 
 def _title(loaded: ResultFile) -> str:

@@ -111,6 +111,7 @@ def foreign(
     elements are not counted. traffic: notes of record.TRAFFIC.
     """
     known = collective(op)
+    is_checked = is_checked and (placement == "out" or known.has_in_place)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
     reason = failure or (f"{wrong} wrong elements" if wrong else "" if times else "no time")
     base = Record(

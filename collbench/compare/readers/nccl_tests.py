@@ -5,6 +5,7 @@ Its tables are nccl_tests_table's; the numbers themselves say how they are to be
 Its JSON is nccl_tests_json's.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -49,6 +50,7 @@ _ALONE = (
     "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun -np 8 of"
     " an nccl-tests that was built with MPI=1",
 )
+_BESIDE = re.compile(r"\bsize +count +type\b[^\n|]{0,200}\|[^\n|]{0,20}\bsize +count +type\b")
 _AVERAGE = "Avg bus bandwidth"
 _LEAST_BYTES = 64 << 10  # of the largest size, below which no link's rate is seen
 _APART = 10  # times: of a size out of place and in place, beyond which one is no result
@@ -91,6 +93,11 @@ def _refuse_without_table(text: str, name: str) -> NoReturn:
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     text, is_heading_added = as_printed(text)
+    if beside := _BESIDE.search(text):
+        raise UsageError(
+            f"{name}, line {text.count(chr(10), 0, beside.start()) + 1}: two tables side by side",
+            f"cut -d'|' -f1 {name} > a.txt; cut -d'|' -f2 {name} > b.txt; collbench compare them",
+        )
     parser = RunParser()
     for line in log_lines(text, HEADING):
         parser.take(line)
@@ -151,7 +158,8 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
     """
     if run.program:
         return op_named(run.program)
-    named = op_in(name.replace("\\", "/").rpartition("/")[2])
+    names = [op_in(name.replace("\\", "/").rpartition("/")[2]), op_in(run.words)]
+    named = next((one for one in names if one and _may_be(one, run)), names[0])
     if named is not None and _may_be(named, run):
         return named
     fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
@@ -169,7 +177,9 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
             ranks = _reading(run, fitting[0], name).ranks
             rates = (number(part.busbw) or 0.0 for _, row in run.rows for part in row.parts)
             said += f", which is {' or '.join(fitting)} by its rows, of {counted(ranks, 'rank')}"
-            said += f", up to {max(rates) * run.rate_gbs:.4g} GB/s of bus bandwidth"
+            said += f", up to {max(rates, default=0) * run.rate_gbs:.4g} GB/s of bus bandwidth"
+        elif run.rows:
+            _reading(run, "allreduce", name)  # raises what is wrong with all of its rates
         raise UsageError(said, f"name the file after it, as in {(*fitting, 'allreduce')[0]}.txt")
     return by_rows or named
 
@@ -304,7 +314,7 @@ def _conditions(run: TableRun) -> dict[str, str]:
     """What two runs of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": run.stream,
-        "the command": run.command,
+        "the line above": run.command or run.words,
         "what is set": " ".join(f"{name}={value}" for name, value in sorted(run.settings.items())),
         "how it ran": " ".join(f"{name}: {value}" for name, value in sorted(run.modes.items())),
         "the host": hosts_line(run.hosts.values()),

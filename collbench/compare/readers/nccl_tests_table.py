@@ -18,7 +18,7 @@ from collbench.compare.readers.launch_line import (
     launched_ranks,
     settings_in,
 )
-from collbench.compare.readers.log_lines import Line
+from collbench.compare.readers.log_lines import Line, words_above
 from collbench.compare.readers.proof import MOST_RANKS
 
 # What only nccl-tests prints, at the start of its lines.
@@ -126,6 +126,7 @@ class TableRun:
     """
 
     stream: str = ""
+    words: str = ""
     first: int = 1
     last: int = 0
     program: str = ""
@@ -233,6 +234,7 @@ class RunParser:
     exported: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     orphans: list[int] = field(default_factory=list)
+    words: str = ""
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -282,7 +284,10 @@ class RunParser:
         table.settings = self.exported | {**self._command_of(line.stream).settings} | self.told
 
     def _add_command(self, line: Line) -> None:
-        """A line of a shell, which names the program of the next table and what is set for it."""
+        """A line of a shell, which names the program of the next table and what is set for it, or
+        words on it.
+        """
+        self.words = words_above(self.words, line)
         programs = set(_PROGRAM.findall(line.text))
         settings = settings_in(line.text)
         if is_export(line.text):
@@ -315,7 +320,10 @@ class RunParser:
             if run is not None:
                 self.nranks, self.library, self.told = 0, "", {}
             run = self.current[line.stream] = TableRun(
-                stream=line.stream, first=line.number, is_after_empty=is_after_empty
+                stream=line.stream,
+                words=self.words,
+                first=line.number,
+                is_after_empty=is_after_empty,
             )
             self.runs.append(run)
         run.last = line.number

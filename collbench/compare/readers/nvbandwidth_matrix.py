@@ -25,6 +25,7 @@ from collbench.compare.readers.foreign import (
 )
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.machine.topology.rates import pcie_of_rate
 
 USUAL_BUFFER_MIB = 512
 MOST_BUFFER_MIB = 1 << 20
@@ -164,7 +165,10 @@ def _range(matrix: Matrix) -> str:
     if not found:
         return ""
     (low, label, column), high = min(found), max(found)[0]
-    return f": {low:g} (row {label}, column {column}) to {high:g}"
+    said = f": {low:g} (row {label}, column {column}) to {high:g}"
+    is_of_host = matrix.test.startswith(("host_to_device_memcpy", "device_to_host_memcpy"))
+    links = {pcie_of_rate(low), pcie_of_rate(high)} if is_of_host else {""}
+    return said if len(links) > 1 or "" in links else f"{said}, as {links.pop()} gives"
 
 
 def _remarks(

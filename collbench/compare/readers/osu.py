@@ -31,7 +31,7 @@ from collbench.compare.readers.foreign import (
     ways_told,
 )
 from collbench.compare.readers.launch_line import conditions_of_command, launched_ranks
-from collbench.compare.readers.log_lines import Line, log_lines
+from collbench.compare.readers.log_lines import Line, log_lines, words_above
 from collbench.compare.readers.proof import MOST_RANKS, ranks_of
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import UsageError
@@ -51,6 +51,7 @@ _TITLE = re.compile(
 )
 _BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
 _UCC_FIELD = re.compile(r"(Collective|Memory type|Data ?type|Inplace):\s+(\S{1,40})\s*$")
+_OF_TABLE = re.compile(rf"#|\d|{_UCC_FIELD.pattern}")
 _UCC_HEADING = re.compile(r"(?i:\W{0,9}count\s{1,40}(?:msg_)?size\s{1,40}(?:time, us|avg\b))")
 _BARRED = re.compile(r"^[ \t]{0,40}\|.*", re.MULTILINE)
 _ROUNDING = 0.006  # GB/s, of a bandwidth with two digits
@@ -68,6 +69,7 @@ _PAIRS = re.compile(r"#\s*\[\s*pairs:\s*(\d{1,7})\s*\](?:\s*\[\s*window size:\s*
 _BUFFERS = re.compile(r"#\s*Send Buffer on \w+ \((\w)\) and Receive Buffer on \w+ \((\w)\)")
 _WINDOW = re.compile(r"\s(?:-W|--window-size)[= ]?(\d{1,7})\b")
 _USUAL_WINDOW = 64
+_FALLS = 0.7  # of the highest rate, below which the largest size is slow
 _COUNT = re.compile(r"\d{1,7}\Z")
 # overlap with computing, or other operations; its size is not said alike by all versions
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
@@ -147,7 +149,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if table.backend == "ucc":
             _complete(table, name)
         if table.op is None:
-            left = f"{counted(len(table.rows), 'line')} left out"
+            results = sorted((_float(cells[1]), cells[1]) for _, cells in table.rows)
+            left = f"{counted(len(results), 'line')} left out"
+            left += f" ({results[0][1]} to {results[-1][1]})" if results else ""
             remarks.add(f"'{table.title}' ({{at}}) is no collective of ours: {left}", table.line)
             continue
         if table.columns and not table.result_column:
@@ -198,14 +202,14 @@ def _complete(table: _OsuTable, name: str) -> None:
             by_rank = ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
             shown[round(busbw / algbw) + 1 if _is_block(table.op) else by_rank] += 1
     del shown[0]
-    table.ranks = table.ranks or min(max(shown, key=lambda n: shown[n], default=0), MOST_RANKS)
-    if table.ranks:
-        is_block, factor = _is_block(table.op), collective(table.op).factor(table.ranks)
-        for line, algbw, busbw in rates:
-            expected = algbw * (table.ranks - 1 if is_block else factor)
-            if abs(expected - busbw) > _ROUNDING + busbw / 100:
-                table.misfits.append(line)
-        table.rows = [row for row in table.rows if row[0] not in table.misfits]
+    misfits = dict[int, list[int]]()
+    for n in {table.ranks: 0, min(max(shown, key=shown.__getitem__, default=0), MOST_RANKS): 0}:
+        factor = n - 1 if _is_block(table.op) else collective(table.op).factor(max(n, 1))
+        off = [(line, abs(algbw * factor - busbw) - busbw / 100) for line, algbw, busbw in rates]
+        misfits[n] = [line for line, error in off if n and error > _ROUNDING]
+    table.ranks = min(filter(None, misfits), key=lambda n: len(misfits[n]), default=0)
+    table.misfits = misfits[table.ranks]
+    table.rows = [row for row in table.rows if row[0] not in table.misfits]
 
 
 def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
@@ -214,6 +218,12 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
     if table.misfits:
         said = "{count} row{s} left out whose bandwidth is not that of size and time ({at})"
         remarks.add(said, *table.misfits)
+    rounded = [line for line, cells in table.rows if "." not in cells[1]]
+    if rounded and table.backend != "ucc":
+        is_all = len(rounded) == len(table.rows)
+        said = "rounded" if is_all else "left out, as a point or digits were lost"
+        remarks.add(f"{{count}} result{{s}} without OSU's decimals ({{at}}): {said}", *rounded)
+        table.rows = [row for row in table.rows if is_all or row[0] not in rounded]
     if not table.ranks and table.rows:
         said = "the number of ranks is not in the file ({at}): put above it such as '# ranks: 8'"
         remarks.add(said, table.line)
@@ -232,13 +242,18 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
         if table.transfer["rate"]:
             said = f"times are those of one message among {table.window} in flight ({{at}})"
             remarks.add(f"{said}: size / bandwidth, no latency", table.line)
+            rates = [(_float(cells[1]), cells[0]) for _, cells in table.rows]
+            (peak, at), (last, size) = max(rates), rates[-1]
+            if last < _FALLS * peak:
+                said = f"{peak:g} MB/s at {at} bytes to {last:g} at {size}"
+                remarks.add(f"the rate falls from {said} ({{at}})", table.line)
 
 
 def _conditions(table: _OsuTable) -> dict[str, str]:
     """What two tables of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": table.stream,
-        "the command": table.command,
+        "the line above": table.command,
         "the version": table.version,
         "the memory": f"{table.memory} {table.buffers}".strip(),
     }
@@ -271,6 +286,7 @@ class _OsuParser:
     launched: int = 0
     command: str = ""
     options: str = ""
+    words: str = ""
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -293,8 +309,10 @@ class _OsuParser:
             if ranks is not None:
                 self.launched = min(ranks, MOST_RANKS)
             self._tell_ranks(line.stream)
-        elif (table := self.current.get(line.stream)) is not None:
+        elif (table := self.current.get(line.stream)) is not None and _OF_TABLE.match(text):
             self._add(table, line)
+        else:
+            self.words = words_above(self.words, line)
 
     def _tell_ranks(self, stream: str) -> None:
         """A table that has no row yet is that of the line that was just read."""
@@ -345,7 +363,7 @@ class _OsuParser:
             last=line.number,
             backend=backend,
             ranks=self._ranks(transfer),
-            command=self.command,
+            command=self.command or self.words,
             stream=line.stream,
             transfer=transfer,
         )

@@ -23,6 +23,7 @@ from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 from collbench.core.text import counted, some_of
+from collbench.machine.topology.rates import pcie, pcie_of_rate
 
 TOOL = "p2pBandwidthLatencyTest"
 HEADING = re.compile(
@@ -40,12 +41,6 @@ _SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
 _SLOWER = 0.9  # of the rate without peer access
 _SAME = 1.1
 _MOST_NAMED = 4
-# GB/s one way of a healthy link, without and with the loss by switches and sockets
-_PCIE = (
-    (46.0, 58.0, "PCIe 5.0 x16"),
-    (20.0, 28.0, "PCIe 4.0 x16 or 5.0 x8"),
-    (10.0, 14.0, "PCIe 3.0 x16 or 4.0 x8"),
-)
 
 _Pair = tuple[int, int]
 
@@ -157,7 +152,8 @@ def _judged(found: Sequence[_P2pMatrix], *, is_direct: bool) -> Iterator[str]:
     elif gain and is_direct:
         yield (
             f"P2P gains nothing {ways}, where it does otherwise: the link of a GPU bounds both"
-            f" ({max(rates[True].values()):.3g} GB/s; PCIe 4.0 x16 gives 24 to 26, x8 13, x4 6.5):"
+            f" ({max(rates[True].values()):.3g} GB/s; x16 of PCIe 4.0 gives"
+            f" {pcie(4, 16).usable_gbs:.2g}, x8 half of it):"
             " nvidia-smi -q says its width and generation under load"
         )
     elif gain:
@@ -167,7 +163,7 @@ def _judged(found: Sequence[_P2pMatrix], *, is_direct: bool) -> Iterator[str]:
         )
     elif rates[True]:
         each = median(rates[True].values()) / (2 if found[0].is_both else 1)
-        link = next((name for low, high, name in _PCIE if low < each <= high), "")
+        link = pcie_of_rate(each)
         as_link = f"{each:.3g} GB/s each way, in the median, is what {link} gives; " if link else ""
         yield f"{as_link}what P2P gains, {ways}, cannot be told: no matrix without it is whole here"
     uneven = [

@@ -88,7 +88,13 @@ def reading_of(
     telling = [row for row in rows if row.is_telling]
     misfits = [row for row in telling if not _fits(row)]
     if 2 * len(misfits) > len(telling):
-        raise _unreadable(telling[0], f"{name}, line {place}")
+        row = telling[0]
+        gbs = row.size_bytes / row.time / 1e3
+        raise UsageError(
+            f"{name}, line {place}: line {row.line} prints algbw {row.algbw:g} GB/s, but"
+            f" {row.size_bytes} bytes in {row.time:g} us are {gbs:.4g} GB/s",
+            "the columns are not those of nccl-tests since June 2020, or the file was changed",
+        )
     strange = {id(row) for row in misfits}
     fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
     ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
@@ -100,15 +106,6 @@ def reading_of(
         misfits += odd
     return ProofReading(
         ranks=ranks, misfits=frozenset((row.line, row.placement) for row in misfits)
-    )
-
-
-def _unreadable(row: Printed, place: str) -> UsageError:
-    rate = row.size_bytes / (row.time * 1e3)
-    return UsageError(
-        f"{place}: line {row.line} prints algbw {row.algbw:g} GB/s, but {row.size_bytes} bytes in"
-        f" {row.time:g} us are {rate:.4g} GB/s",
-        "the columns are not those of nccl-tests since June 2020, or the file was changed",
     )
 
 

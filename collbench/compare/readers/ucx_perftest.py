@@ -7,24 +7,26 @@ several messages in flight. The size stands in the command (-s) or in a line of 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, foreign, merged
 from collbench.compare.readers.log_lines import log_lines
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.machine.topology.rates import most_links, nvlink
 
 TOOL = "ucx_perftest"
 HEADING = re.compile(r"\|.{0,40}\| +(?:latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
 is_mine = HEADING.search
-_COMMAND = re.compile(r"\bucx_perftest\b.*")
+_COMMAND = re.compile(r"\bucx_perftest(?=(?:\s+\S+)?(?:\s+-|\s*$)|\s+[\d.]+\s*$).*")
 _OPTION = re.compile(r"\s-(?P<name>[ts])[= ]?(?P<value>\w{1,40})(?!\S)")
 _TITLE = re.compile(r"={5,} (?P<test>\w{1,40}) ={5,}|\| Message size: +(?P<size>\d{1,15})\b")
 _ROW = re.compile(
     r"(?:\[thread \d+\]|Final:)?\s*(?P<iters>\d{1,12})\s+[\d.]+\s+[\d.]+\s+(?P<us>\d{1,9}\.\d{3})"
-    r"\s+[\d.]+\s+(?P<mib>\d{1,9}\.\d\d)\s+\d+\s+(?P<rate>\d{1,12})\s*$"
+    r"\s+(?P<now>\d{1,9}\.\d\d)\s+(?P<mib>\d{1,9}\.\d\d)\s+\d+\s+(?P<rate>\d{1,12})\s*$"
 )
 _FITTING = 0.02  # of a rate by that of messages, which is rounded
+_UNSTEADY = 2  # times: between the stages of one test
 _USUAL_SIZE = "8"  # bytes of a message, if the command names no other
 
 
@@ -35,6 +37,7 @@ class _UcxTable:
     size_bytes: int
     is_latency: bool
     row: re.Match[str] | None = None
+    rates: list[float] = field(default_factory=list)
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
@@ -46,11 +49,20 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             remarks.add("no whole row follows the heading of {at}", table.line)
             continue
         rate, time_us = float(table.row["mib"]) * 2**20, float(table.row["us"])
-        told_bytes = rate / max(int(table.row["rate"]), 1)
+        messages = max(int(table.row["rate"]), 1)
+        told_bytes, fitting = rate / messages, _FITTING + 0.5 / messages
         size_bytes = table.size_bytes
-        if told_bytes and abs(size_bytes / told_bytes - 1) > _FITTING and size_bytes:
+        if told_bytes and abs(size_bytes / told_bytes - 1) > fitting and size_bytes:
             remarks.add("size, rate and messages a second do not fit: left out ({at})", table.line)
             continue
+        low, high = min(table.rates), max(table.rates)
+        if high > _UNSTEADY * low:
+            remarks.add(
+                f"unsteady: {low:.3g} to {high:.3g} GB/s within one test ({{at}})", table.line
+            )
+        if rate / 1e9 > nvlink(5, most_links(100)).raw_gbs:
+            said = "more than links of a GPU carry: both may be one GPU, or memory of one host"
+            remarks.add(f"{said} ({{at}})", table.line)
         said = f"takes {time_us:g} us, half a round trip"
         if not table.is_latency:
             said = f"reaches {rate / 1e9:.4g} GB/s ({rate / 125e6:.4g} Gb/s) one way"
@@ -98,4 +110,5 @@ def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
             )
         elif tables and (row := _ROW.match(line.text.strip())):
             tables[-1].row = row
+            tables[-1].rates.append(float(row["now"]) * 2**20 / 1e9)
     return tables

@@ -192,7 +192,7 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
         rates = (
             [port.gbps for port in active]
             if ports
-            else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
+            else [max(nic.speed_mbps or 0, 0) / 1000 for nic in parts if nic.operstate == "up"]
         )
         rate = sum(one for one in rates if one) if rates and all(rates) else None
         facts = {
@@ -214,10 +214,6 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
             )
         )
     return nodes
-
-
-def _positive(mbps: int | None) -> float | None:
-    return mbps / 1000 if mbps is not None and mbps > 0 else None
 
 
 def _add_path_to_root(
@@ -252,9 +248,9 @@ def _add_path_to_root(
         )
         _add_link(draft, pcie_link(root, node.id, 0, 0), is_below_root=True)
         return
-    names = {"root": root, node.address: node.id} | {
-        switch: _switch_id(draft, switch) for switch in place.switches
-    }
+    host = f"h{draft.host}." * (draft.host != 0)
+    names = {"root": root, node.address: node.id}
+    names |= {switch: f"{host}pci:{switch}" for switch in place.switches}
     for switch in place.switches:
         if names[switch] not in draft.switches:
             draft.switches.add(names[switch])
@@ -281,10 +277,6 @@ def _add_link(draft: Draft, link: Link, is_below_root: bool) -> None:
     draft.links.append(link)
     if is_below_root:
         draft.below_root.setdefault(link.a, []).append(link)
-
-
-def _switch_id(draft: Draft, address: str) -> str:
-    return f"pci:{address}" if draft.host == 0 else f"h{draft.host}.pci:{address}"
 
 
 def _identity(tree: PcieTree, address: str) -> Facts:

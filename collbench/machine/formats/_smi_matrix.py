@@ -18,6 +18,7 @@ _STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
 _CELLS = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?|OK|CNS|GNS|TNS|X")
 # NV1 may be of NV18
 _CUT_LAST = re.compile(r"P|PI|PX|PH|N|NO|NOD|NV\d?|S|SY|SO|O|C|CN|G|GN|T|TN|D")
+_CUT_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")  # each told by its first two letters
 _CUT_CELL = re.compile("[A-Z]{1,3}")
 _LABELS = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _HEADS = ("CPU", "NUMA", "GPU", "Affinity", "ID")  # of the columns behind the matrix
@@ -196,7 +197,7 @@ class _Table:
             number += 1
         row = self._split(text)
         if len(row) <= len(self._labels) and self._is_cut(text, number):
-            row.pop()
+            row[-1:] = [one for one in _CUT_CLASSES if len(row[-1]) > 1 and one.startswith(row[-1])]
         cells = row[: len(self._labels)]
         for column, cell in zip(self._labels, cells, strict=False):
             if not _is_cell(cell) or (cell == "X") != (column == label):

@@ -21,7 +21,7 @@ Cells = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A row of the matrix, and the cells behind it."""
+    """A row of the matrix, and the cells behind it. untold: ids of those whose class it lacks."""
 
     label: str
     id: str
@@ -31,6 +31,7 @@ class Device:
     affinity: str = ""
     numa: str = ""
     gpu_numa: str = ""
+    untold: str = ""
 
 
 def machine(
@@ -41,6 +42,10 @@ def machine(
     lost: labels of rows that the text lacks; a device of which no other row tells a class has no
     link of PCIe.
     """
+    devices = [
+        replace(a, untold=" ".join(b.id for b in devices if (a.label, b.label) not in cells))
+        for a in devices
+    ]
     tree = _ClassTree(devices, cells, lost)
     cpus = [node for node in tree.nodes if node.kind == "cpu"]
     limit_cpus(cpus, place)
@@ -150,7 +155,7 @@ def _node(device: Device) -> Node:
         name=device.name,
         index=device.index,
         affinity=device.affinity,
-        facts=facts_of({"numa": device.numa, "gpu_numa": device.gpu_numa}),
+        facts=facts_of({"numa": device.numa, "gpu_numa": device.gpu_numa, "untold": device.untold}),
     )
 
 

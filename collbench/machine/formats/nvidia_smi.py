@@ -16,9 +16,9 @@ from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, headed, is_header, matrices
-from collbench.machine.formats._smi_tree import Device, machine
+from collbench.machine.formats._smi_tree import Cells, Device, machine
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, Topology, facts_of
+from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, NodeKind, Topology, facts_of
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
@@ -28,6 +28,7 @@ _ACCESS = re.compile(
     r"Device=(\d{1,3}) CAN(NOT)? Access Peer Device=(\d{1,3})\b"
     r"|Peer access from .{0,80}\(GPU(\d{1,3})\) -> .{0,80}\(GPU(\d{1,3})\) : (?:Yes|(No))"
 )
+_HIDDEN_NICS = re.compile(r"(\d{1,6}) NICs found in the topology, only displaying (\d{1,6})")
 _MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
@@ -61,6 +62,10 @@ def read(text: str, name: str) -> Topology:
     gpus, notes = _nvlink_speeds(lines, name, is_alone=not connections)
     if len(lines) > len(pasted):
         notes.append("the heading is missing: which column is whose is told by the X of the rows")
+    if hidden := _HIDDEN_NICS.search(text):
+        notes.append(
+            f"{hidden[2]} of {hidden[1]} NICs are in the matrix: nvidia-smi left out the rest"
+        )
     if access:
         able = sum(code == "OK" for code in access.values())
         note = f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs"
@@ -70,7 +75,8 @@ def read(text: str, name: str) -> Topology:
         first = connections[0]
         place = f"{name}, line {first.line}"
         devices = _devices(first, _nic_names(lines), name)
-        topology = machine(devices, first.cells, place, short, first.lost)
+        cells = _agreeing(first.cells, notes)
+        topology = machine(devices, cells, place, short, first.lost)
         notes += [
             f"line {other.line}: a further matrix of connections,"
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"
@@ -101,7 +107,8 @@ def read(text: str, name: str) -> Topology:
         for node in topology.nodes
     )
     topology = _rated(replace(topology, nodes=nodes, notes=(*topology.notes, *notes)))
-    topology = checked(topology) if connections and not connections[0].lost else topology
+    if not any(gpu.fact("untold") for gpu in topology.gpus):
+        topology = checked(topology) if connections else topology
     topology = _with_p2p(topology, tables, name, is_alone=not connections)
     ends = {gpu.index: gpu.id for gpu in topology.gpus}
     told = {
@@ -156,6 +163,14 @@ def _nic_names(lines: Sequence[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
+def _agreeing(cells: Cells, notes: list[str]) -> Cells:
+    """The cells that have no other class in the mirror; the notes tell the others."""
+    odd = {pair: cell for pair, cell in cells.items() if cells.get(pair[::-1], cell) != cell}
+    if told := [f"{a} to {b} {odd[a, b]}, back {odd[b, a]}" for a, b in odd if a < b]:
+        notes.append(f"rows contradict each other, neither is taken: {some_of(told, 4)}")
+    return {pair: cell for pair, cell in cells.items() if pair not in odd}
+
+
 def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Device]:
     """The devices of the rows. The columns behind the matrix are CPU Affinity, NUMA Affinity and
     GPU NUMA ID, as far as the driver knows them.
@@ -164,33 +179,27 @@ def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Devi
     for (row, column), cell in matrix.cells.items():
         if cell.startswith("NV") and not row.startswith("GPU"):
             raise UsageError(f"{place}: {row} to {column} is {cell}: NICs have no NVLinks")
-        back = matrix.cells.get((column, row), cell)
-        if cell != back:
-            raise UsageError(f"{place}: {row} to {column} is {cell}, but {column} to {row} {back}")
     devices = []
     nic_labels = [label for label in matrix.labels if not label.startswith("GPU")]
     for label in matrix.labels:
-        if label.startswith("GPU"):
-            lists = [
-                cell if re.fullmatch(r"[\d,-]{1,4000}", cell) else "" for cell in matrix.rest[label]
-            ]
-            affinity, numa, gpu_numa = (*lists, "", "", "")[:3]
-            devices.append(
-                Device(
-                    label=label,
-                    id=f"gpu{_number(label)}",
-                    kind="gpu",
-                    index=_number(label),
-                    affinity=affinity,
-                    numa=numa,
-                    gpu_numa=gpu_numa,
-                )
+        is_gpu, is_numbered = label.startswith("GPU"), label.startswith(("GPU", "NIC"))
+        kind: NodeKind = "gpu" if is_gpu else "nic"
+        index = _number(label) if is_numbered else nic_labels.index(label)
+        behind = matrix.rest[label] if is_gpu else ()
+        lists = [cell if re.fullmatch(r"[\d,-]{1,4000}", cell) else "" for cell in behind]
+        affinity, numa, gpu_numa = (*lists, "", "", "")[:3]
+        devices.append(
+            Device(
+                label=label,
+                id=f"{kind}{index}",
+                kind=kind,
+                index=index,
+                name=nics.get(label, "" if is_numbered else label),
+                affinity=affinity,
+                numa=numa,
+                gpu_numa=gpu_numa,
             )
-        else:
-            is_numbered = label.startswith("NIC")
-            index = _number(label) if is_numbered else nic_labels.index(label)
-            nic = nics.get(label, "" if is_numbered else label)
-            devices.append(Device(label=label, id=f"nic{index}", kind="nic", index=index, name=nic))
+        )
     if len({device.id for device in devices}) < len(devices):
         raise UsageError(f"{place}: two devices have one number")
     return devices

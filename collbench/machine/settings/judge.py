@@ -112,13 +112,10 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
             fix or _removal(setting),
             variable.may_cost and not variable.costs_at,
         )
-    elif setting.value and not _is_automatic(setting, variable):
+    elif (value := setting.value.strip()) and not (
+        value.startswith("-") and value in variable.special  # which leaves the choice to the reader
+    ):
         yield from _of_value(setting, variable)
-
-
-def _is_automatic(setting: Setting, variable: Variable) -> bool:
-    """Whether the value leaves the choice to the reader."""
-    return (value := setting.value.strip()).startswith("-") and value in variable.special
 
 
 def _of_value(setting: Setting, variable: Variable) -> Iterator[SettingProblem]:

@@ -40,6 +40,7 @@ COLOURS = {
     "OK": "green",
     "not OK": "red",
 }
+UNTOLD = "?"
 CLASSES = {
     "X": "the same device",
     "NV#": "# NVLinks bonded, directly or through NVSwitches",
@@ -54,6 +55,7 @@ CLASSES = {
     "SYS": "PCIe and the link between NUMA nodes",
     "NET": "NICs and the network between hosts",
     "DIS": "no way is known",
+    UNTOLD: "assumed: no row tells this class, or two rows tell different ones",
 }
 
 

@@ -15,6 +15,7 @@ from collbench.machine.views.labels import (
     CLASSES,
     MOST_DEVICES,
     UNKNOWN,
+    UNTOLD,
     Alike,
     Paint,
     alike,
@@ -68,9 +69,10 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     every = ends(one)
     nodes = every[:MOST_DEVICES]
     names = [labels(one)[node.id] for node in nodes]
-    cells = [[_cell(path(one, row.id, column.id).label) for column in nodes] for row in nodes]
-    shown |= {_kind(cell) for row in cells for cell in row}
-    affinity = [(node.affinity or _cpus_near(one, node), _nodes_near(one, node)) for node in nodes]
+    cells = [[_cell(one, row, column) for column in nodes] for row in nodes]
+    every_cell = [cell for row in cells for cell in row]
+    shown |= {_kind(cell) for cell in every_cell} | {cell[-1] for cell in every_cell} & {UNTOLD}
+    affinity = [_near(one, node) for node in nodes]
     lead = max(map(len, names))
     widths = [
         len(_GAP) + max(len(name), *(len(row[place]) for row in cells))
@@ -101,13 +103,15 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     return lines + _affinities(names, affinity, columns) + left
 
 
-def _cell(text: str) -> str:
-    return " X" if text == "X" else text
+def _cell(one: Topology, row: Node, column: Node) -> str:
+    text = path(one, row.id, column.id).label
+    is_untold = text != "DIS" and column.id in row.fact("untold").split()
+    return " X" if text == "X" else f"{text}{UNTOLD * is_untold}"
 
 
 def _kind(cell: str) -> str:
     """The class of a cell as the legend has it: NV18 is an NV#."""
-    text = cell.strip()
+    text = cell.strip().removesuffix(UNTOLD)
     return "NV#" if text.startswith("NV") and text[2:].isdecimal() else text
 
 
@@ -173,15 +177,13 @@ def _follows(before: str, name: str) -> bool:
     )
 
 
-def _cpus_near(one: Topology, node: Node) -> str:
-    return (
-        ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity))
-        or _NOT_AVAILABLE
+def _near(one: Topology, node: Node) -> tuple[str, str]:
+    cpus = near_cpus(one, node.id)
+    affinity = node.affinity or ",".join(
+        dict.fromkeys(cpu.affinity for cpu in cpus if cpu.affinity)
     )
-
-
-def _nodes_near(one: Topology, node: Node) -> str:
-    return spans(cpu.index for cpu in near_cpus(one, node.id) if cpu.index >= 0) or _NOT_AVAILABLE
+    numa = spans(cpu.index for cpu in cpus if cpu.index >= 0)
+    return affinity or _NOT_AVAILABLE, numa or _NOT_AVAILABLE
 
 
 def _cpus(one: Topology) -> list[str]:
