@@ -71,6 +71,7 @@ _WINDOW = re.compile(r"\s(?:-W|--window-size)[= ]?(\d{1,7})\b")
 _USUAL_WINDOW = 64
 _FALLS = 0.7  # of the highest rate, below which the largest size is slow
 _COUNT = re.compile(r"\d{1,7}\Z")
+_SET = re.compile(r"(?:\W{0,3}export +)?([A-Z]\w{1,60})=\S{1,200}\s*\Z")  # for the commands below
 # overlap with computing, or other operations; its size is not said alike by all versions
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
 _TIMES = ("avg latency(us)", "latency(us)")
@@ -287,6 +288,7 @@ class _OsuParser:
     command: str = ""
     options: str = ""
     words: str = ""
+    exported: dict[str, str] = field(default_factory=dict)
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -303,7 +305,8 @@ class _OsuParser:
         elif _OTHER_TOOL.match(text):
             self.current.pop(line.stream, None)
         elif program := _PROGRAM.search(text):
-            self.command = conditions_of_command(text, program[0])
+            command = conditions_of_command(text, program[0])
+            self.command = " ".join((*self.exported.values(), command))
             self.options = text[program.end() :]
             ranks = launched_ranks(text)
             if ranks is not None:
@@ -311,6 +314,8 @@ class _OsuParser:
             self._tell_ranks(line.stream)
         elif (table := self.current.get(line.stream)) is not None and _OF_TABLE.match(text):
             self._add(table, line)
+        elif variable := _SET.match(text.strip()):
+            self.exported[variable[1]] = variable[0]
         else:
             self.words = words_above(self.words, line)
 
