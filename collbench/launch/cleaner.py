@@ -61,6 +61,8 @@ def start_cleaner(started: Launcher) -> tuple[int, int]:
                     os.close(int(entry.name))
         made = _outlive(guardian_pid, launcher_pid, end, rank_end)
         if made is None:
+            # one that is killed with its guardian may be about to make a file
+            select.select([rank_end], [], [], _CLEAN_S)
             remove_memory_of_mpi(since, _CLEAN_S)
             if started.vendor == "Open MPI":
                 _end_without_ranks(launcher_pid)

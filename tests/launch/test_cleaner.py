@@ -83,6 +83,32 @@ def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
     assert are_gone(pid)
 
 
+@needs_shared
+def test_what_a_rank_makes_after_its_guardians_end_is_removed() -> None:
+    name = f"mpich_shm_{uuid.uuid4().hex}_0"
+    guard = (
+        "import os, time\n"
+        "from collbench.core.launcher import Launcher\n"
+        "from collbench.launch.cleaner import start_cleaner\n"
+        "cleaner, _ = start_cleaner(Launcher(vendor='MPICH', size=1, rank=0))\n"
+        "guardian = os.getpid()\n"
+        "if os.fork() == 0:\n"
+        "    os.close(cleaner)\n"
+        "    while os.getppid() == guardian: pass\n"
+        "    time.sleep(0.5)\n"  # a cleaner that does not wait has looked by then
+        f"    open('/dev/shm/{name}', 'w').close()\n"
+        "    print('made', flush=True)\n"
+    )
+    assert said_by([sys.executable, "-c", guard]).stdout == "made\n"
+    try:
+        deadline = time.monotonic() + 10
+        while (SHARED / name).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not (SHARED / name).exists()
+    finally:
+        (SHARED / name).unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
     ("name", "script", "ended_by"),
     [
