@@ -5,7 +5,6 @@ Not what the numbers mean side by side. A file comes from anyone: it becomes a t
 UsageError with the place.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.readers import own
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
+from collbench.core.pasted import plain_text
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 from collbench.core.screen import remark
@@ -34,13 +34,8 @@ _RUN = re.compile(r"@[\w-]{1,41}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
-# colours of a log, and what else a terminal obeys
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
 _NET_RATE = re.compile(r"\+ NET\[(\d{1,4}(?:\.\d{1,3})?)\] - NET/([0-9a-fA-F-]{1,9})")
-_ESCAPED = re.compile(r"\\([#_*\[\]])")  # by Markdown
 _BOLD = re.compile(r"\*\*(\d[\d.]{0,15})\*\*")  # numbers that a forum shows so
-# what log drivers that write a JSON object a line call the text of the line
-_LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +94,7 @@ def _load(file: Path) -> ResultFile:
             f" {MOST_FOREIGN_BYTES}",
             "leave NCCL's own lines out: grep -v 'NCCL '",
         )
-    text = (
-        _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-    )
-    text = _BOLD.sub(r"\1", _ESCAPED.sub(r"\1", _out_of_json(text)))
+    text = _BOLD.sub(r"\1", plain_text(data.decode(errors="replace")))
     kind, records, remarks = _records_of(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
@@ -165,26 +157,6 @@ def _place_of(bytes_: bytes, data: bytes) -> int | None:
         if len(here.translate(None, bytes_)) < len(here):
             return first + next(place for place, byte in enumerate(here) if byte in bytes_)
     return None
-
-
-def _out_of_json(text: str) -> str:
-    """The lines of a log whose driver wrote each as a JSON object; any other text as it is."""
-    lines = text.strip().split("\n")
-    if not lines[0].startswith("{"):
-        return text
-    parts = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            return text
-        values = [entry.get(key) for key in _LOG_KEYS] if isinstance(entry, dict) else []
-        part = next((value for value in values if isinstance(value, str)), None)
-        if part is None:
-            return text
-        parts.append(part)
-    has_ends = any(part.endswith("\n") for part in parts)  # an entry may be part of a line
-    return "".join(parts) if has_ends else "\n".join(parts) + "\n"
 
 
 def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:

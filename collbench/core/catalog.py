@@ -7,6 +7,7 @@ from typing import Any
 
 from collbench.core.errors import unknown
 from collbench.core.files import user_folder
+from collbench.core.pasted import plain_text, without_prefix
 from collbench.core.reading import parse_toml, read_text
 
 _PLACES = (
@@ -52,7 +53,7 @@ def read_by(text: str, file: str, *asked: str) -> tuple[str, str] | None:
     >>> read_by("# OSU MPI Latency Test", "a.txt", "log")
     ("a table of OSU's benchmarks", 'collbench compare a.txt reads it')
     """
-    text = text[:_MOST_TOLD_CHARS]
+    text = "\n".join(without_prefix(plain_text(text[:_MOST_TOLD_CHARS]).split("\n")))
     for one in load("causes", "files")["files"]:
         if one.get("command") not in asked and re.search(one["pattern"], text, re.MULTILINE):
             return one["what"], one.get("to_do") or f"collbench {one['command']} {file} reads it"

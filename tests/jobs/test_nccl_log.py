@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.core.catalog import load
+from collbench.core.pasted import plain
 from collbench.jobs.log_errors import known_error, numbered
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.kinds import match_of
-from collbench.jobs.nccl_log.lines import Headers, LogSource, plain
+from collbench.jobs.nccl_log.lines import Headers, LogSource
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic

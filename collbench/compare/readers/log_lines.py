@@ -10,16 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from collbench.core.pasted import form_of
+
 # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
 LONGEST_LINE = 4000
 _LONGEST_PREFIX = 400
 _MOST_FORMS = 16  # of prefixes in one log; a launcher, a container and a logger at once make one
 _SHORTEST_REPEATED = 3  # characters of a prefix that may stand in the middle of a line again
-_TOKEN = re.compile(r"\d+|\s+|[A-Za-z]+|.")
-_CALENDAR = re.compile(
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun)\Z"
-)
-_HALF_OF_DAY = re.compile(r"[AP]M\Z")
 _TIME = re.compile(
     r"\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?/\d\d?/\d{2,4}"  # dates
     r"|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\s?[AP]M\b)?"  # of a day
@@ -111,7 +108,7 @@ def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[r
     for _, line in lines:
         match = heading.search(line)
         if match and 0 < match.start() <= _LONGEST_PREFIX and line[: match.start()].strip():
-            form = _form_of(line[: match.start()])
+            form = form_of(line[: match.start()])
             if form in seen or len(seen) < _MOST_FORMS:
                 seen[form] = seen.get(form, 0) + 1
     forms = [re.compile(form) for form in sorted(seen, key=len, reverse=True)]
@@ -121,32 +118,6 @@ def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[r
 def _has_two(form: re.Pattern[str], lines: Sequence[tuple[int, str]]) -> bool:
     found = (line for _, line in lines if form.match(line))
     return next(found, None) is not None and next(found, None) is not None
-
-
-def _form_of(prefix: str) -> str:
-    r"""A prefix as a regular expression: each number a group.
-
-    >>> _form_of("Jan  2 03:04 node1: ")
-    '\\s*[A-Z][a-z]{2}\\s*(\\d+)\\s+(\\d+):\\s*(\\d+)\\s+node\\s*(\\d+):\\s*'
-    """
-    parts, last = ["" if prefix[0].isspace() else r"\s*"], ""
-    for match in _TOKEN.finditer(prefix):
-        token = match[0]
-        if token.isdigit():
-            # a number may be padded: "[ 2.5]", "[12.5]"
-            parts.append(r"(\d+)" if not last or last.isspace() else r"\s*(\d+)")
-        elif token.isspace():
-            # nothing but a number needs a space: "0:" of an empty line has lost the one behind it
-            is_between = bool(last) and prefix[match.end() :][:1].isalpha()
-            parts.append(r"\s+" if last.isdigit() or is_between else r"\s*")
-        elif _CALENDAR.match(token):
-            parts.append("[A-Z][a-z]{2}")
-        elif _HALF_OF_DAY.match(token):
-            parts.append("[AP]M")
-        else:
-            parts.append(re.escape(token))
-        last = token
-    return "".join(parts)
 
 
 def _counters(

@@ -31,7 +31,7 @@ HEADING = re.compile(
 TABLE_HEADING = re.compile(r"#\s+size\s+count\s+type\b(.*)")
 # of what a forum or a person took the sign of a comment; a launcher's tag may stand before it
 _BARE = re.compile(
-    r"^((?:[^#\n]{0,120}?[>\]:|)] ?)?)[ \t]{0,80}"
+    r"^((?:[^#\n]{0,120}?(?:[>\]:|)]|\dZ| [FP]) ?)?)[ \t]{0,80}"
     r"(?=nccl-tests version|Collective test (?:starting|concluded)|Using devices"
     r"|nThread:? +\d+ +nGpus|Rank +\d+ +.{0,99}?\bon +\S+ +device|size +count +type"
     r"|\((?:B|bytes)\) +\(elements\)|(?:out-of|in)-place +|Out of bounds values +:"

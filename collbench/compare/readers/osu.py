@@ -403,7 +403,7 @@ class _OsuParser:
                 return
             table.columns = tuple(
                 re.sub(r"\s+\(", "(", column.strip().lower())
-                for column in re.split(r"\s{2,}|\t", match[1].strip())
+                for column in re.split(r"\s{2,}|\t|(?<=[a-z]\)|ns) ", match[1].strip())
             )
         elif match := _PAIRS.match(text):
             table.ranks = min(2 * int(match[1]), MOST_RANKS)

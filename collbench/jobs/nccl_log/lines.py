@@ -26,29 +26,11 @@ _BARE = re.compile(
     r"(?:\A|[\s>\]:|`])(?:(?P<where>[\w./+~-]+\.(?:cc|h|cu):\d+) (?:\([^()]{0,200}\) )?)?"
     r"NCCL (?P<level>INFO|WARN|ATTN|DIAG) "
 )
-# colours, and those of which the escape was shown as text or was lost
-_ESCAPE = re.compile(
-    r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m"
-    r"|(?<!\w)\[\d{1,3}(?:;\d{1,3}){0,4}m(?![a-z])"
-)
-# a link that a forum made of a host or an address
-_LINK = re.compile(
-    r"\[([^\[\]]{1,200})\]\((?:https?|mailto):[^()\s]{1,400}\)|<(?:https?://)([^<>\s]{1,200})>"
-)
-_ENTITIES = (
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    ("&quot;", '"'),
-    ("&#39;", "'"),
-    ("&nbsp;", " "),
-    ("&amp;", "&"),
-)
 # what stands for a line's end where that was lost: in JSON, in a quoted text, between its strings;
 # and what is too long for a name of a host, in which the search of headers is slow
 _ENDS = re.compile(r"""[\r\0]+|(?:\\r)?\\n|["'], ?["']|[^\s:\[\]()|"'\\]{256,}""")
 _QUOTES = ('"', "'", '["', "['")
 _MOST_INTERLEAVED = 3  # ranks that write into one line
-_OF_DOCKER = '{"log":"'
 _CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
 LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST_HOSTS = 2000  # among which the end of a host is searched
@@ -94,7 +76,7 @@ class Headers:
         known = self._known.get(line[:end])
         if known is None or len(line) > LONGEST or line.startswith(_QUOTES):
             return None
-        text = line[end + 1 :].rstrip("\r\n")
+        text = line[end + 1 :].rstrip()
         if (
             "NCCL " in text
             or "&" in text
@@ -104,6 +86,7 @@ class Headers:
             or "](" in text
             or "[0m" in text
             or "^[" in text
+            or not text.isascii()
         ):
             return None
         return known, text
@@ -203,27 +186,3 @@ def is_run_together(line: str) -> bool:
     return marks > 1 and (
         marks > min(len(hosts), _MOST_INTERLEAVED) or len(set(hosts)) < len(hosts)
     )
-
-
-def plain(line: str) -> str:
-    r"""A line without colours, line ends and the JSON that Docker writes around it.
-
-    >>> plain('{"log":"n1:7:7 [0] NCCL INFO x\\n","stream":"stderr","time":"2024"}\n')
-    'n1:7:7 [0] NCCL INFO x'
-    """
-    line = line.rstrip("\r\n")
-    if line.startswith(">"):  # quoted
-        line = line.lstrip("> ")
-    is_shown = "[0m" in line or "^[" in line or "\\u001b" in line or "\\033" in line
-    if is_shown or "\x1b" in line:
-        line = _ESCAPE.sub("", line)
-    if "](" in line or "://" in line:
-        line = _LINK.sub(lambda match: match[1] or match[2], line)
-    if "&" in line and ";" in line:
-        for entity, character in _ENTITIES:
-            line = line.replace(entity, character)
-    if line.startswith(_OF_DOCKER):
-        end = line.rfind('","stream":')
-        line = line[len(_OF_DOCKER) : end if end > 0 else None].removesuffix("\\n")
-        line = line.replace('\\"', '"').replace("\\u003c", "<").replace("\\u003e", ">")
-    return line

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from collbench.core.pasted import entry_of, plain
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import LineKind, kinds, match_of
@@ -18,7 +19,6 @@ from collbench.jobs.nccl_log.lines import (
     is_joined,
     is_run_together,
     parts_of,
-    plain,
 )
 from collbench.jobs.nccl_log.model import (
     REDUCTIONS,
@@ -139,7 +139,9 @@ class LogReader:
         repeated, counters, mute = self._headers.repeated, self._counters, self._mute
         for number, line in lines:
             self._line, self._last = number, line
-            if "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
+            if line.startswith("{") and (entry := entry_of(line)) is not None:
+                self._take([(number, part) for part in entry.splitlines()])
+            elif "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
                 self._take_apart(line)
             elif "CCL" not in line and "nccl" not in line:  # NCCL, RCCL
                 is_other = self._others.is_awake(line)

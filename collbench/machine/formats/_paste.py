@@ -2,45 +2,29 @@
 launchers and logs, time stamps, and without the markup of HTML and of Markdown's tables.
 """
 
+import html
 import re
 from collections.abc import Iterator
 
 from collbench.core import xml_tree
+from collbench.core.pasted import plain_text, without_prefix
 from collbench.core.text import printable
 
-_ESCAPE = re.compile(
-    # colours of which the escape was shown as text, or was lost
-    r"(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m|(?<!\x1b)\[\d{1,3}(?:;\d{1,3}){0,4}m|"
-    r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])"
-)
 # What a tag of a host may stand before; a legend has names before colons, too.
 _KNOWN = r"(?=\s{0,9}(?:GPU ?\d|NIC\d|mlx\d|Link \d|(?:NIC )?Legend:|X {1,9}=|<))"
 _TAGS = re.compile(
     r"(?:\s{0,3}>)"  # quoted in a mail or in Markdown
     r"|\[[\w.,:-]{1,64}\]<std(?:out|err)>:?|\[\d{1,5}\]:? |\[\w{1,9}\d{1,5}\]:"  # mpirun, torchrun
     r"|\d{4}-\d\d-\d\d[T ][\d:.,]{5,20}(?:Z|[+-]\d\d:?\d\d)? "
-    rf"|\d{{1,5}}:{_KNOWN}|[\w.-]{{1,64}}:{_KNOWN}"  # srun -l, pdsh
+    rf"|\d{{1,5}}:{_KNOWN}|(?!NIC\d)[\w.-]{{1,64}}:{_KNOWN}"  # srun -l, pdsh
 )
 _MOST_TAGS = 4
-# What some log or list puts before a header or a row of a matrix, where nothing else is behind.
-_LABEL = r"(?:GPU|NIC)\d{1,4}|mlx\d_\w{1,9}"
-_CELL = r"(?:X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,2}|OK|CNS|GNS|TNS|NS|U|DR|XGMI|PCIE|\d{1,3})"
-_LABEL_BEHIND = re.compile(rf"(?<=[\s\]:+])(?:{_LABEL})(?=[ :])|(?<=\s)={{5,}} ")
-_HEADER_OR_ROW = re.compile(
-    rf"GPU\d{{1,4}}(?: +(?:{_LABEL}))*(?: +(?:CPU|GPU|NUMA|Affinity|ID))+ *$"
-    rf"|GPU\d{{1,4}}(?: +(?:{_LABEL}))+ *$"
-    rf"|(?:{_LABEL})(?: +{_CELL})+(?: +(?:[\d,-]{{1,400}}|N/A))* *$"
-    r"|NIC\d{1,4}: \w+ *$|={5,} .*={3}"
-)
-_MOST_PREFIX_CHARS = 120
-_STARTS_WITH_LABEL = re.compile(rf"\s*(?:{_LABEL})[\s:]")
-_MOST_PREFIXED_CHARS = 4096
-_COLUMN_MARKS = str.maketrans("|│┃║\t\xa0", " " * 6)
+_COLUMN_MARKS = str.maketrans("|│┃║\t", " " * 5)
 _RULED_LINE = re.compile(r"[\s:+─━┼├┤-]+")  # below the header of a Markdown table
 _LINE_END = re.compile(r"<(?:br\s?/?|/(?:tr|p|div|li))>", re.IGNORECASE)
 _MARKUP = re.compile(
     r"</?(?:pre|code|span|div|p|td|th|tr|tbody|thead|table|b|html|body|details|summary)"
-    r"(?:\s[^<>]{0,200})?>|&nbsp;",
+    r"(?:\s[^<>]{0,200})?>",
     re.IGNORECASE,
 )
 _MAX_DOCUMENT_CHARS = 8 << 20  # of XML with something around it
@@ -51,26 +35,21 @@ def lines(text: str) -> Iterator[str]:
     r"""Lines without what a terminal would have swallowed, and without tags.
 
     >>> list(lines("> \x1b[4mGPU0\x1b[0m\r\n[1,0]<stdout>:GPU0 X\n7: GPU1 X\nn-1: Link 0: 25 GB/s"))
-    [' GPU0', 'GPU0 X', ' GPU1 X', ' Link 0: 25 GB/s']
+    ['GPU0', 'GPU0 X', ' GPU1 X', ' Link 0: 25 GB/s']
     """
-    plain = _ESCAPE.sub("", text).replace("\r", "")
-    if "<" in plain or "&" in plain:
+    plain = plain_text(text)
+    if "<" in plain:
         plain = _MARKUP.sub(" ", _LINE_END.sub("\n", plain))
-    for line in plain.split("\n"):
-        line = printable(line.translate(_COLUMN_MARKS).replace("\ufeff", ""))
+    pasted = plain.split("\n")
+    if not any(map(str.strip, pasted[1::2])):  # each line end was doubled
+        pasted = pasted[::2]
+    for line in without_prefix(pasted):
+        line = printable(line.translate(_COLUMN_MARKS))
         for _ in range(_MOST_TAGS):
             tag = _TAGS.match(line)
             if tag is None:
                 break
             line = line[tag.end() :]
-        if len(line) < _MOST_PREFIXED_CHARS and not _STARTS_WITH_LABEL.match(line):
-            first = _LABEL_BEHIND.search(line, 1, _MOST_PREFIX_CHARS)
-            if (
-                first
-                and line[: first.start()].strip()
-                and _HEADER_OR_ROW.match(line, first.start())
-            ):
-                line = line[first.start() :]
         yield "" if _RULED_LINE.fullmatch(line) else line
 
 
@@ -79,8 +58,10 @@ def xml_document(text: str) -> str:
     many empty lines before it; the text itself where there is none.
 
     >>> xml_document("see:\n> <system version='1'>\n> </system>\nbye")
-    "\n<system version='1'>\n </system>"
+    "\n<system version='1'>\n</system>"
     """
+    if "&lt;system" in text or "&lt;topology" in text:
+        text = html.unescape(text)
     is_bare = text.lstrip().startswith("{") or (
         # of another root, such as HTML's; none where the XML is not well-formed
         text.lstrip().startswith("<") and xml_tree.root_tag(text) in ("", "system", "topology")

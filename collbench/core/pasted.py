@@ -1,0 +1,125 @@
+"""Text as people paste it, without what others put around it: colours, marks of quotes, links and
+entities of forums, the JSON of log drivers, and what stands before every line.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from html import unescape
+
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)"
+    r"|[()][0-9A-B]|[@-_])?"
+    # colours of which the escape was shown as text, or was lost
+    r"|(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m"
+    r"|(?<!\w)\[\d{1,3}(?:;\d{1,3}){0,4}m(?![a-z])|[\x80-\x9f]"
+)
+# a link that a forum made of a host or an address
+_LINK = re.compile(
+    r"\[([^\[\]]{1,200})\]\((?:https?|mailto):[^()\s]{1,400}\)|<(?:https?://)([^<>\s]{1,200})>"
+)
+_QUOTED = re.compile(r"\A(?:> ?)+")
+_ENTITY = re.compile(r"&(?:\w{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+_MARKDOWN = re.compile(r"\\([#_*\[\]])")
+# what log drivers that write a JSON object a line call the text of the line; it may be cut
+_ENTRY = re.compile(
+    r'\s*\{.{0,2000}?"(?:log|message|msg|line|MESSAGE|textPayload)"\s?:\s?"((?:[^"\\]|\\.)*)'
+)
+_TOKEN = re.compile(r"\d+|\s+|[A-Za-z]+|.")
+_CALENDAR = re.compile(
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun)\Z"
+)
+_HALF_OF_DAY = re.compile(r"[AP]M\Z")
+_PREFIX_END = re.compile(r"(?!:[0-9a-fA-F]{2}[:.])[:\])>|] ?|\dZ | [FP] |^\s{0,9}\d{1,9}\t|^\+")
+_LONGEST_PREFIX, _FEWEST_PREFIXED = 120, 3
+# of a table of devices, no prefix
+_LABEL = re.compile("GPU|NIC|mlx|Link")
+
+
+def plain(line: str) -> str:
+    r"""A line without its end, colours, marks of quotes, links and entities.
+
+    >>> plain("> \x1b[33mn1:7:7 [0] NCCL INFO a &lt;b&gt;\x1b[0m \r\n")
+    'n1:7:7 [0] NCCL INFO a <b>'
+    """
+    line = line.rstrip()
+    if line.startswith(">"):
+        line = _QUOTED.sub("", line)
+    if "&" in line:
+        line = _ENTITY.sub(lambda match: unescape(match[0]), line)
+    is_shown = "[0m" in line or "^[" in line or "\\u001b" in line or "\\033" in line
+    if is_shown or "\x1b" in line or not line.isascii():
+        line = _ESCAPE.sub("", line).replace("\ufeff", "").replace("\xa0", " ").rstrip()
+    if "](" in line or "://" in line:
+        line = _LINK.sub(lambda match: match[1] or match[2], line)
+    return _MARKDOWN.sub(r"\1", line) if "\\" in line else line
+
+
+def entry_of(line: str) -> str | None:
+    r"""The text of a line that a log driver wrote as a JSON object; None of any other.
+
+    >>> entry_of('{"log":"step \\"1\\"\\n","stream":"stderr","time":"2024"}'), entry_of("{}")
+    ('step "1"\n', None)
+    """
+    found = _ENTRY.match(line) if "{" in line[:9] else None
+    if found is None:
+        return None
+    try:
+        return str(json.loads(f'"{found[1]}"', strict=False))
+    except ValueError:  # half of a pair of Unicode's
+        return found[1].replace('\\"', '"')
+
+
+def plain_text(text: str) -> str:
+    """All lines of a text so, out of the JSON of a log driver, which may part a line."""
+    lines = re.sub(r"\r+\n?", "\n", text).split("\n")
+    entries = [(line, entry_of(line)) for line in lines]
+    if any(entry and entry.endswith("\n") for _, entry in entries):
+        whole = (f"{line}\n" if entry is None else entry for line, entry in entries)
+        lines = "".join(whole).removesuffix("\n").split("\n")
+    else:
+        lines = [line if entry is None else entry for line, entry in entries]
+    return "\n".join(map(plain, lines))
+
+
+def form_of(prefix: str) -> str:
+    r"""A prefix as a regular expression: each number a group.
+
+    >>> form_of("Jan  2 03:04 node1: ")
+    '\\s*[A-Z][a-z]{2}\\s*(\\d+)\\s+(\\d+):\\s*(\\d+)\\s+node\\s*(\\d+):\\s*'
+    """
+    parts, last = ["" if prefix[0].isspace() else r"\s*"], ""
+    for match in _TOKEN.finditer(prefix):
+        token = match[0]
+        if token.isdigit():
+            # a number may be padded: "[ 2.5]", "[12.5]"
+            parts.append(r"(\d+)" if not last or last.isspace() else r"\s*(\d+)")
+        elif token.isspace():
+            # nothing but a number needs a space: "0:" of an empty line has lost the one behind it
+            is_between = bool(last) and prefix[match.end() :][:1].isalpha()
+            parts.append(r"\s+" if last.isdigit() or is_between else r"\s*")
+        elif _CALENDAR.match(token):
+            parts.append("[A-Z][a-z]{2}")
+        elif _HALF_OF_DAY.match(token):
+            parts.append("[AP]M")
+        else:
+            parts.append(re.escape(token))
+        last = token
+    return "".join(parts)
+
+
+def without_prefix(lines: Sequence[str]) -> list[str]:
+    r"""Lines without what a launcher or a logger wrote before every one, but for its numbers, where
+    the last one may be cut.
+
+    >>> without_prefix(["n-1  | a", "n-1  |  b", "n-1  |", "n-1  | c"])
+    ['a', ' b', '', 'c']
+    """
+    told = [line for line in lines if line.strip()]
+    first = told[0] if len(told) >= _FEWEST_PREFIXED else ""
+    for end in reversed([one.end() for one in _PREFIX_END.finditer(first, 0, _LONGEST_PREFIX)]):
+        prefix = first[:end]
+        form = re.compile(f"{form_of(prefix.rstrip())}{' ?' * prefix.endswith(' ')}")
+        if not _LABEL.search(prefix) and all(map(form.match, told[:-1])):
+            return [form.sub("", line, count=1) for line in lines]
+    return list(lines)
