@@ -85,7 +85,8 @@ def _not_told(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
         if not group.is_aligned:
             names = some_of([one.name for one in group.lanes], _MOST_NAMED)
             seen = f"what these called cannot be held against each other: {names}"
-            yield told("hang-unaligned", group.name, seen)
+            row = "hang-unaligned" + "-torch" * (not any(lane.opcounts for lane in group.lanes))
+            yield told("hang-unaligned", group.name, seen, row=row)
         if group.nranks > len(group.lanes) and any(lane.rank is not None for lane in group.lanes):
             there = {lane.rank for lane in group.lanes}
             unseen = (rank for rank in range(group.nranks) if rank not in there)

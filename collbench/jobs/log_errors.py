@@ -35,7 +35,8 @@ _TABLES: Mapping[Reader, tuple[str, ...]] = {
 _MOST_SEARCHED = 2000  # characters of a line
 IB_COMPLETION = re.compile(
     r"(?:Got (?:probing )?completion (?:from peer (?:(?P<peer>\S+) )?)?(?:with)?.{0,40}?"
-    r"(?:error |status=\D{0,40}?)|\b(?:Failed|item failed:) status )(?P<status>\d{1,3})",
+    r"(?:error |status=\D{0,40}?)|\b(?:Failed|item failed:) status |IBV_WC_SUCCESS\W{1,4})"
+    r"(?P<status>\d{1,3})",
     re.IGNORECASE,
 )
 XID = re.compile(

@@ -4,6 +4,7 @@ A finding says in which lines of the log it stands. A log has no times, so that 
 measured: what is slower wherever it happens is a fault, what depends is a risk.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted, some_of
@@ -25,6 +26,14 @@ _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
 _ENDS = ("rank-exited", "crashed", "killed", "others-ended", "cancelled")
+# what the lines behind some kinds are, which say again that it failed
+_SAID_AGAIN: dict[str, str | tuple[str, ...]] = {
+    "shm": "shm-",
+    "slurm-mpi-type": ("slurm-pmix", "slurm-mpi-plugin"),
+}
+_NEVER_RAN = ("slurm-resources", "slurm-mpi-type", "slurm-mpi-plugin")
+_JOB = re.compile(r"\b(?:StepId=|STEP |JobId=|[Jj]ob(?: step)? )(\d+(?:\.\d+)?)\b")
+_LAST_WITHOUT_PEERMEM = (2, 22, 3)  # of NCCL, that looks for it at the old place alone
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -43,7 +52,9 @@ def log_findings(report: LogReport) -> list[Finding]:
     every += unread_error(report, every)
     if not any(one.check != "no-verbs" for one in every):
         every += _sockets_alone(report)
-    return ranked(every or list(_unfinished(report)))
+    if all(one.severity == "remark" for one in every):
+        every += _unfinished(report)
+    return ranked(every)
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -53,31 +64,40 @@ def _hosts(seen: Seen, every: int) -> str:
     return some_of(hosts, 4) + " hosts" * (len(hosts) > 4)
 
 
-def _earlier(report: LogReport, place: LogPlace, name: str) -> str:
-    """Of what before it something may be a consequence: of a cause, or else of an unknown error."""
+def _earlier(report: LogReport, place: LogPlace, name: str, text: str) -> str:
+    """Of what before it something may be a consequence: of a cause, or else of an unknown error; of
+    none of another step of the job, or of one that never ran.
+    """
     found = [(False, seen.places[0]) for seen in report.xids.values()]
-    unread = report.unread_errors.values()
-    found += [(True, seen.places[0]) for text, seen in unread if not is_mild(text)]
+    unread = [seen for one, seen in report.unread_errors.values() if not is_mild(one)]
+    found += [(True, seen.places[0]) for seen in unread]
     for one in report.warnings.values():
         known, is_cause = known_of(one), not is_bare(one)
         is_said = not one.is_info and (known is None or known.severity != "remark")
+        never_ran = known is not None and known.name in _NEVER_RAN and name in _ENDS
+        is_said = is_said and not never_ran and not _is_apart(one.text, text)
         if is_said and (is_cause or (name in _ENDS and known and known.name not in _ENDS)):
             found.append((not is_cause, one.seen.places[0]))
     before = min((at for at in found if at[1].file == place.file and at[1] < place), default=None)
     return f" It stands behind the error of {before[1]}, and may follow from it." if before else ""
 
 
-def _host_count(report: LogReport) -> int:
-    return len({rank.host for one in report.communicators for rank in one.ranks.values()})
+def _is_apart(one: str, other: str) -> bool:
+    """Whether texts name different jobs of Slurm, or different steps of one.
+
+    >>> _is_apart("job 11 failed", "StepId=11.0"), _is_apart("STEP 12.0 ON n1", "StepId=11.0")
+    (False, True)
+    """
+    jobs = [found[1].split(".") for found in map(_JOB.search, (one, other)) if found]
+    return len(jobs) > 1 and any(a != b for a, b in zip(*jobs, strict=False))
 
 
 def _has_several_hosts(report: LogReport) -> bool:
     """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
-    return _host_count(report) > 1 or report.is_between_hosts
+    return len(report.hosts) > 1 or report.is_between_hosts
 
 
-def _errors(report: LogReport) -> Iterator[Finding]:
-    every = _host_count(report)
+def _warnings_by_kind(report: LogReport) -> dict[str, list[LoggedWarning]]:
     groups: dict[str, list[LoggedWarning]] = {}
     for warning in report.warnings.values():
         if warning.is_info and report.communicators and "retrying" in warning.text:
@@ -89,12 +109,17 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             known = known_of(warning)
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
-    # the line behind it says again that it failed
-    if of_shm := next((name for name in groups if name.startswith("shm-")), ""):
-        groups[of_shm] += groups.pop("shm", [])
+    for again, kind in _SAID_AGAIN.items():
+        if name := next((name for name in groups if name.startswith(kind)), ""):
+            groups[name] += groups.pop(again, [])
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
+    return groups
+
+
+def _errors(report: LogReport) -> Iterator[Finding]:
+    every, groups = len(report.hosts), _warnings_by_kind(report)
     known_names = {name: known_of(warnings[0]) for name, warnings in groups.items()}
 
     # where something failed and nothing known says why, it is what nobody knows
@@ -133,7 +158,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
                 why += f" The stack begins in {report.crashed_in}."
             why += words * known.is_open
             if known.is_general:
-                why += _earlier(report, together.places[0], name)
+                why += _earlier(report, together.places[0], name, first.text)
                 change += f"; {to_do}" * bool(to_do)
             general = known.is_general
             yield log_finding(name, subject, seen, why, change, severity, is_general=general)
@@ -201,7 +226,8 @@ def _networks(report: LogReport) -> Iterator[Finding]:
     is_socket = "Socket" in report.networks
     if adapters and (sockets or (is_socket and "IB" not in report.networks)):
         seen = report.networks.get("Socket") or Seen()
-        forced = _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA"))
+        known = {name for name, _ in report.settings}
+        forced = [one for one in ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA") if one in known]
         yield told(
             "sockets",
             f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "the network",
@@ -241,8 +267,12 @@ def _sockets_alone(report: LogReport) -> Iterator[Finding]:
 
 
 def _unfinished(report: LogReport) -> Iterator[Finding]:
-    """A log that ends while ranks are joined."""
+    """A log that ends while ranks are joined, or look for each other."""
     seen = _links_of(report)
+    is_begun = report.versions and report.interfaces
+    if is_begun and not (report.networks or report.communicators):
+        found = places(merged([*report.interfaces.values()]))
+        yield told("start-unfinished", "the job", f"{found}: ranks are to find each other; no more")
     if seen.count and not any(one.complete or one.calls for one in report.communicators):
         yield told(
             "start-unfinished",
@@ -256,14 +286,9 @@ def _peers(report: LogReport) -> Iterator[Finding]:
     for link, seen in report.p2p_off.items():
         yield told(
             "peer-access",
-            _hosts(seen, _host_count(report)),
+            _hosts(seen, len(report.hosts)),
             f"{places(seen)}: peer access is disabled between {link} GPUs",
         )
-
-
-def _set_of(report: LogReport, names: tuple[str, ...]) -> list[str]:
-    """Those of the variables that are set."""
-    return [name for name in names if any(name == one for one, _ in report.settings)]
 
 
 def _gpudirect(report: LogReport) -> Iterator[Finding]:
@@ -290,7 +315,8 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
     elif any(row.has_gdr for row in rows) or report.is_of_one_host:
         return  # of some NIC that no channel takes
     is_off = bool(disabled) and not any(state == "Enabled" for state, _ in report.gdr)
-    is_old = is_off and any(_is_old_for_peermem(name) for name in report.versions)
+    numbers = [one.removeprefix("NCCL ") for one in report.versions if one.startswith("NCCL ")]
+    is_old = is_off and any(version_of(one) <= _LAST_WITHOUT_PEERMEM for one in numbers)
     is_rccl = any(name.startswith("RCCL") for name in report.versions)
     yield told(
         "gpudirect",
@@ -298,16 +324,6 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         where,
         row="gpudirect" + ("-rccl" if is_rccl else "-old" if is_old else ""),
     )
-
-
-def _is_old_for_peermem(version: str) -> bool:
-    """Whether a version of NCCL looks for nvidia-peermem at the old place alone.
-
-    >>> _is_old_for_peermem("NCCL 2.21.5+cuda12.4"), _is_old_for_peermem("NCCL 2.23.4")
-    (True, False)
-    """
-    name, _, number = version.partition(" ")
-    return name == "NCCL" and version_of(number) <= (2, 22, 3)
 
 
 def _plugins(report: LogReport) -> Iterator[Finding]:
@@ -402,7 +418,7 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     ]
     covered = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} if any(_paths_in_hosts(report)) else set()
     covered |= {"NCCL_NET", "NCCL_IB_DISABLE"} if any(_networks(report)) else set()
-    several = _host_count(report) > 1
+    several = len(report.hosts) > 1
     for problem in judge(settings, number or None, ["several hosts"] if several else []):
         if problem.kind == "unknown" or set(problem.names) <= covered:
             continue  # NCCL printed that it read it
@@ -422,7 +438,7 @@ def _gone(report: LogReport) -> Iterator[Finding]:
         text, seen = next(iter(report.gone.items()))
         yield told(
             "remote-exit",
-            _hosts(seen, _host_count(report)),
+            _hosts(seen, len(report.hosts)),
             f"{places(seen)}: {text[:_MOST_SHOWN]}",
             is_general=True,
         )

@@ -39,7 +39,10 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _hosts_apart(report)
     yield from _run_together(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    is_told = any(not is_bare(one) or "peer" in one.text for one in report.warnings.values())
+    is_told = any(
+        "peer" in one.text or not (is_bare(one) or _is_aside(one))
+        for one in report.warnings.values()
+    )
     if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
@@ -241,6 +244,12 @@ def is_bare(warning: LoggedWarning) -> bool:
     """Whether a warning says that something failed, and not what."""
     known = known_of(warning)
     return known is not None and known.is_general and not IB_COMPLETION.search(warning.text)
+
+
+def _is_aside(warning: LoggedWarning) -> bool:
+    """Whether NCCL says in passing what is no fault."""
+    known = known_of(warning)
+    return warning.is_info and known is not None and known.severity != "fault"
 
 
 def _went_on(report: LogReport) -> bool:

@@ -86,6 +86,12 @@ def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None
          "risk"),
         ("ibpanic: [1] main: stat of IB device 'a_1' failed: No", "ibstat-stopped", "risk"),
         ("LnkSta: Speed 5GT/s (ok), Width x4 (downgraded)", "pcie-width", "risk"),
+        ("4:00.0 x\n42:00.0 Ethernet controller: x\n\tACSCtl: SrcValid+", "acs-endpoint", "remark"),
+        ("NCCL version 2.21.5\n" + HEAD + "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
+         "start-unfinished", "remark"),
+        ("srun: error: Couldn't load specified plugin name for mpi/pmix: frob\nsrun: error: MPI:"
+         " Unable to load any plugin\nslurmstepd: error: Failed mpi_g_slurmstepd_init",
+         "slurm-pmix", "fault"),
         (HEAD + "proxy.cc:9 NCCL WARN [Service thread] Accept failed Resource temporarily"
          " unavailable", "try-again", "fault"),
     ],
@@ -342,35 +348,26 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("cudaGetDeviceCount returned 30", "cuda-error", "fault"),
         ("gcs.h:1: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.", "ray-head",
          "fault"),
-        ("DataLoader worker (pid(s) 7) exited unexpectedly", "data-loader", "fault"),
-        ("[d1:7:0] cuda_ipc_cache.c:9 Fatal: failed to open ipc mem handle. addr:0x1 len:8",
-         "ipc-handle", "fault"),
-        ("worker frob pid 77 died, exit code: -15.", "signalled", "fault"),
         ("misc/socket.cc:4 NCCL WARN frobAccept: wrong magic 20544547 != 7a",
          "foreign-connection", "fault"),
         (HEAD + "x.cc:7 NCCL WARN socketPoll poll() returned 1, no POLLOUT events", "connect",
          "fault"),
-        ("[5.0] [n1:7 :0] frob.c:5 UCX  WARN  transport 'frob' is not available",
-         "ucx-other-transport", "risk"),
-        ("/job:frob/task:1 tried to connect with a different incarnation.", "task-again", "fault"),
-        ("/x/nvshmem/bootstrap/frob_bootstrap.cpp:9: non-zero status: -6 frob failed",
-         "nvshmem-bootstrap", "fault"),
-        ("HIP failure: 'invalid argument'", "hip-argument", "fault"),
-        ("slurmd: error: cannot find cgroup plugin for frob", "slurm-cgroup", "fault"),
-        ("slurmstepd: error: unable to add task to memory cg", "slurm-cgroup-step", "risk"),
-        ("NVRM: frob: fabric state of the driver is out of sync", "fabric-state", "fault"),
-        ("error: Credential replayed", "slurm-launch", "fault"),
-        ("[n1:7] Read -1, expected 4096, errno = 14", "device-pointer", "fault"),
-        (" 5 0x00000000000149 __memcpy_frob_back()  :0", "crashed-copying", "fault"),
-        ("NVRM: nvAssertFrob: Assertion failed: frob != NULL @ frob.c:1",
-         "driver-assertion", "risk"),
-        ("RuntimeError: CUDA error: operation failed due to a previous error during capture",
-         "stream-capture", "fault"),
         *(line.split("\t") for line in (DATA / "lines.tsv").read_text().splitlines()),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
     assert severities(text) == {name: severity}
+
+
+def test_a_step_that_never_ran_and_what_info_says_in_passing_explain_nothing() -> None:
+    for first in ("srun: error: Unable to create step for job 4: frob", "STEP 4.0 CANCELLED AT 0"):
+        found = findings_of(f"{first}\nsrun: error: StepId=5.0 task 3: Killed")
+        assert len(found) == 2 and not any("stands behind" in one.why for one in found)
+    text = (
+        "NCCL INFO Failed to open libibverbs.so[.1]\n" + HEAD + "NCCL INFO transport/p2p.cc:3 -> 1"
+    )
+    (failed, _) = findings_of(HEAD + text)
+    assert failed.check == "call-failed" and "sees its own GPU alone" in failed.why
 
 
 def test_an_unknown_error_says_whose_words_it_is_in() -> None:
@@ -631,7 +628,9 @@ def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
     assert late.severity == "risk" and "name no group" in late.why
     # other operations at other numbers are of several groups that have no names
     lines[0] = lines[0].replace("REDUCE", "GATHER")
-    assert severities("\n".join(lines)) == {"timeout": "fault", "hang-unaligned": "risk"}
+    (unaligned, timeout) = findings_of("\n".join(lines))
+    assert (unaligned.check, timeout.check) == ("hang-unaligned", "timeout")
+    assert "opCount" not in unaligned.why  # of NCCL's lines
     assert "hang-unaligned" in severities("\n".join([watchdog(0, 4), *lines[1:]]))  # too far apart
 
 

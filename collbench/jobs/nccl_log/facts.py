@@ -12,20 +12,13 @@ from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 Fact = Callable[[LogReport, LogMessage, "re.Match[str]", LogPlace], None]
 # the table that a line counts in, and its key there. Any: each table has its own
 Where = Callable[[LogReport, "re.Match[str]"], tuple[dict[Any, Seen], Any]]
-_MOST = 50_000  # of settings and of choices: a log has far fewer
+_MOST = 50_000  # of one table, such as settings: a log has far fewer
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _CODES = (
     "success", "an error of CUDA", "an error of the system", "an internal error",
     "an invalid argument", "an invalid use", "the error of another rank",
 )  # fmt: skip
-
-
-def _nics_ib(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    names = [word for word in match["nics"].split() if word != "[RO]"]
-    if names:
-        key = ("IB", " ".join(names))
-        report.nics.setdefault(key, Seen()).add(place, message.source.host)
 
 
 def _nics_socket(
@@ -37,13 +30,6 @@ def _nics_socket(
     if seen is not None and seen.count == 1 and seen.places[0].line == place.line - 1:
         del report.nics[shorter]
     report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
-
-
-def _setting(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    key = (match["name"], match["value"])
-    settings = report.settings
-    if key in settings or len(settings) < _MOST:
-        settings.setdefault(key, Seen()).add(place, message.source.host)
 
 
 def _trace_of_error(
@@ -63,23 +49,8 @@ def _topology(
         report.pci_unknown.add(place, message.source.host)
 
 
-def _memory(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    if "shareable host buffer" in message.text:
-        kind = message.text.partition(" ")[0]
-        report.host_buffers.setdefault(kind, Seen()).add(place, message.source.host)
-
-
 def _no_ib(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
     report.no_ib.add(place, message.source.host)
-
-
-def _closed(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    report.gone.setdefault(without_numbers(message.text), Seen()).add(place, message.source.host)
-
-
-def _proxy(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    if "closed by" in message.text:
-        _closed(report, message, match, place)
 
 
 def _choice(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
@@ -115,7 +86,7 @@ def _kept(where: Where) -> Fact:
 
     def keep(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         table, key = where(report, match)
-        if key is not None:
+        if key is not None and (key in table or len(table) < _MOST):
             table.setdefault(key, Seen()).add(place, message.source.host)
 
     return keep
@@ -127,6 +98,10 @@ _KEPT: Mapping[str, Where] = {
     "network_assigned": lambda report, match: (
         report.networks,
         match["name"] if match["kind"] == "NET" else None,
+    ),
+    "nics_ib": lambda report, match: (
+        report.nics,
+        ("IB", names) if (names := " ".join(match["nics"].replace("[RO]", "").split())) else None,
     ),
     "ofi_provider": lambda report, match: (
         report.nics,
@@ -159,21 +134,26 @@ _KEPT: Mapping[str, Where] = {
         report.config,
         (match["name"], match["value"]) if match.groupdict().get("name") else None,
     ),
+    "setting": lambda report, match: (report.settings, (match["name"], match["value"])),
+    "memory": lambda report, match: (
+        report.host_buffers,
+        match.string.partition(" ")[0] if "shareable host buffer" in match.string else None,
+    ),
+    "closed": lambda report, match: (report.gone, without_numbers(match.string)),
+    "proxy": lambda report, match: (
+        report.gone,
+        without_numbers(match.string) if "closed by" in match.string else None,
+    ),
     "system": lambda report, match: (report.max_bw, match["most"]),
     "nvls_support": lambda report, match: (report.nvls, not match["no"]),
 }
 # by the kind of line
 FACTS: Mapping[str, Fact] = {
     **{kind: _kept(where) for kind, where in _KEPT.items()},
-    "nics_ib": _nics_ib,
     "nics_socket": _nics_socket,
-    "setting": _setting,
     "trace_of_error": _trace_of_error,
     "topology": _topology,
-    "memory": _memory,
     "no_ib": _no_ib,
-    "closed": _closed,
-    "proxy": _proxy,
     "choice": _choice,
     "choice_symmetric": _choice_symmetric,
 }

@@ -224,3 +224,8 @@ class LogReport:
     def gpus(self) -> set[tuple[str, str]]:
         """GPUs of all communicators, as (host, bus id)."""
         return {(rank.host, rank.bus) for one in self.communicators for rank in one.ranks.values()}
+
+    @property
+    def hosts(self) -> set[str]:
+        """Hosts of all ranks whose place is known."""
+        return {host for host, _ in self.gpus}

@@ -45,7 +45,7 @@ _WORDS = (
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
     "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees", "neither AF_",
-    "Unknown sym", "currently down", 'File "', "ontroller", "ridge",
+    "Unknown sym", "currently down", 'File "', "ontroller", "ridge", "ccelerator", "WC_SUCC",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 # names that only stand in errors
@@ -54,12 +54,15 @@ _NAMED = re.compile(
     r"CUDA_ERROR_(?!NOT_READY)|undefined symbol|neither AF_INET"
 )
 # of NCCL before 2.4, whose name is not in the line
-_WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
+_WARNED = re.compile(
+    r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)|== IBV_WC_SUCCESS"
+)
 _CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 # a device of lspci, and what belongs to it
 _LISTED = re.compile(
-    r"\W*((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7]) .{0,60}(?:[Cc]ontroller|[Bb]ridge)"
+    r"\W*((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7])"
+    r" .{0,60}?(?:[Cc]ontroller|ccelerator|[Bb](ridge))"
 )
 _OF_LISTED = re.compile(r"\A\W*(?:LnkSta|ACSCtl):")
 _OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
@@ -86,6 +89,7 @@ _WEAK = re.compile(
 _MOST_WEAK = 3
 _WEAK_LINES = 3  # from an error in which weaker words are of the same message
 _WRAPPED = re.compile(r" ?[a-z]")  # the rest of a line that a terminal broke
+_RETRIED = re.compile(r"(?:refused|timed out|o route to host|unreachable), retry")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|plugin|conf\b", re.IGNORECASE
 )
@@ -182,11 +186,12 @@ class OtherLines:
             report.told += 1
             return
         if device := _LISTED.match(line):
-            self._device = f"device {device[1]}"
+            self._device = f"{'bridge' if device[2] else 'device'} {device[1]}"
             return
         if _FRAME.search(line):
             self._source = place.line + 1
             return
+        line = _OF_LISTED.sub(rf"{self._device}: \g<0>", line)
         if self._is_program_error(line, place) or is_known or place.line == self._source:
             return
         if names_error(line):
@@ -252,7 +257,7 @@ class OtherLines:
         if key in warnings or len(warnings) < _MOST_KEPT:
             text = line.strip()[:_MOST_TEXT]
             warning = warnings.setdefault(key, LoggedWarning(text, "", reader=reader))
-            warning.seen.add(place, line=_OF_LISTED.sub(rf"{self._device}: \g<0>", line))
+            warning.seen.add(place, line=line)
         if not self._report.crashed_in and _CRASH.search(line):
             self._frames = _MOST_FRAMES
         return True
@@ -292,4 +297,5 @@ def is_info_error(text: str) -> bool:
     >>> is_info_error("Call to ibv_reg_mr failed"), is_info_error("Failed to find symbol x")
     (True, False)
     """
-    return ("refused, retry" in text or names_error(text)) and _BENIGN.search(text) is None
+    is_error = _RETRIED.search(text) is not None or names_error(text)
+    return is_error and _BENIGN.search(text) is None

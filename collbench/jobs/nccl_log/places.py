@@ -22,7 +22,7 @@ _OWNERS = (
     ),
     (
         ("GPU {}", r"(?:NVRM|amdgpu|GPU).{0,40}?\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
-        ("{}", r"\A(a device|device \S+): \W*(?:LnkSta|ACSCtl)"),
+        ("{}", r"\A(a device|(?:device|bridge) \S+): \W*(?:LnkSta|ACSCtl)"),
         ("device {}", r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
         ("GPU {}", r"\b(?:GPU[ :#-]?|cuda:)(\d{1,2})\b(?![.:]\d)|\bGPU (node-\d{1,3})\b"),
     ),

@@ -252,40 +252,6 @@ def chosen(report: LogReport) -> list[ChosenRange]:
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What NCCL's tuning table says of an operation: the least latency in us and the highest
-    bandwidth in GB/s, each with its algorithm and protocol.
-    """
-
-    op: str
-    latency_us: float
-    fastest: str
-    rate_gbs: float
-    widest: str
-
-
-def expected(report: LogReport) -> list[Expected]:
-    """The tuning table in a row for each operation."""
-    by_op: dict[str, list[tuple[str, float, float]]] = {}
-    for (op, algo, proto), (latency, rate) in report.tuning.items():
-        by_op.setdefault(op, []).append((f"{algo}/{proto}", latency, rate))
-    rows = []
-    for op, ways in by_op.items():
-        fastest = min(ways, key=lambda way: way[1])
-        widest = max(ways, key=lambda way: way[2])
-        rows.append(
-            Expected(
-                op=op,
-                latency_us=fastest[1],
-                fastest=fastest[0],
-                rate_gbs=widest[2],
-                widest=widest[0],
-            )
-        )
-    return rows
-
-
 def crossings(
     known: Communicator, order: Sequence[int], numa: dict[tuple[str, str], str]
 ) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from collbench.doctor.check import Finding
 from collbench.doctor.tables.findings import block, finding_facts, found_text, mark
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.places import Seen
-from collbench.jobs.nccl_log.summary import alike, chosen, depth, expected, joined, orders, traffic
+from collbench.jobs.nccl_log.summary import alike, chosen, depth, joined, orders, traffic
 from collbench.machine.topology.model import spans
 
 _MOST_ROWS = 8  # of a table on the screen; --json has all
@@ -139,7 +139,7 @@ def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
     }  # fmt: skip
     return result_json(
         document,
-        machine=", ".join(sorted(_hosts_of(report))),
+        machine=", ".join(sorted(report.hosts)),
         verdict="FAIL" if "COST" in marks else "WARN" if "RISK" in marks else "PASS",
     )
 
@@ -148,10 +148,6 @@ def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
     return {
         name: {"count": seen.count, "place": str(seen.places[0])} for name, seen in facts.items()
     }
-
-
-def _hosts_of(report: LogReport) -> set[str]:
-    return {rank.host for one in report.communicators for rank in one.ranks.values()}
 
 
 def origin(report: LogReport) -> str:
@@ -170,7 +166,6 @@ def _lead(report: LogReport) -> str:
 
 
 def _job(report: LogReport) -> str:
-    hosts = _hosts_of(report)
     processes = {
         (rank.host, rank.pid) for one in report.communicators for rank in one.ranks.values()
     }
@@ -180,7 +175,7 @@ def _job(report: LogReport) -> str:
     return (
         f"{version}: {counted(len(report.gpus), 'GPU')},"
         f" {counted(len(processes), 'process', 'es')},"
-        f" {counted(len(hosts), 'host')} ({some_of(sorted(hosts), 4)})"
+        f" {counted(len(report.hosts), 'host')} ({some_of(sorted(report.hosts), 4)})"
     )
 
 
@@ -293,10 +288,13 @@ def _settings(report: LogReport) -> list[str]:
 
 
 def _expected(report: LogReport, columns: int) -> list[str]:
-    rows = [
-        (row.op, f"{row.latency_us:g}", row.fastest, f"{row.rate_gbs:g}", row.widest)
-        for row in expected(report)
-    ]
+    by_op: dict[str, list[tuple[str, float, float]]] = {}
+    for (op, algo, proto), (latency_us, rate_gbs) in report.tuning.items():
+        by_op.setdefault(op, []).append((f"{algo}/{proto}", latency_us, rate_gbs))
+    rows = []
+    for op, ways in by_op.items():
+        fastest, widest = min(ways, key=lambda way: way[1]), max(ways, key=lambda way: way[2])
+        rows.append((op, f"{fastest[1]:g}", fastest[0], f"{widest[2]:g}", widest[0]))
     heads = ("operation", "least us", "by", "most GB/s", "by")
     return _cut_rows(rows, heads, {1, 3}, columns)
 
