@@ -72,7 +72,7 @@ class StateReader:
         self._ports: dict[str, Port] = {}
         self._port: Port | None = None
         self._sections: list[tuple[int, str]] = []
-        self._width = ""
+        self._most = 0
 
     @property
     def is_reading(self) -> bool:
@@ -150,18 +150,22 @@ class StateReader:
             return
         sections = {name for _, name in self._sections}
         if "Link Width" in sections and key in ("Max", "Current"):
-            self._take_width(key, value, place)
+            self._take_link("gpu-pcie", value, "{} of {} lanes", place, is_most=key == "Max")
+        elif "PCIe Generation" in sections and key in ("Device Max", "Host Max"):
+            is_most = key == "Device Max"
+            self._take_link("gpu-pcie-slot", value, "generation {} of {}", place, is_most=is_most)
         for name, state in _states().items():
             is_asked = key in state.get("keys", ()) and state.get("section", "") in {"", *sections}
             if is_asked and not re.fullmatch(state["good"], value):
                 self._keep(name, f"GPU {self._gpu} {key}: {value}", place)
 
-    def _take_width(self, key: str, value: str, place: LogPlace) -> None:
-        if key == "Max":
-            self._width = value
-        elif self._width and value != self._width and value != "N/A":
-            text = f"GPU {self._gpu}: {value} of {self._width} lanes"
-            self._keep("gpu-pcie", text, place)
+    def _take_link(
+        self, name: str, value: str, text: str, place: LogPlace, *, is_most: bool
+    ) -> None:
+        number = int(value.rstrip("x")) if value.rstrip("x").isdecimal() else 0
+        if 0 < number < self._most and not is_most:
+            self._keep(name, f"GPU {self._gpu}: {text.format(number, self._most)}", place)
+        self._most = number if is_most else 0
 
     def _keep(self, name: str, text: str, place: LogPlace) -> None:
         self._report.states.setdefault((name, text), Seen()).add(place)
