@@ -87,7 +87,7 @@ def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None
         ("ibpanic: [1] main: stat of IB device 'a_1' failed: No", "ibstat-stopped", "risk"),
         ("LnkSta: Speed 5GT/s (ok), Width x4 (downgraded)", "pcie-width", "risk"),
         ("4:00.0 x\n42:00.0 Ethernet controller: x\n\tACSCtl: SrcValid+", "acs-endpoint", "remark"),
-        ("GPU 00000000:3B:00.0\n PCIe Generation\n  Device Max : 4\n  Host Max : 3", "gpu-pcie-slot",
+        ("GPU 0000:3B:00.0\n PCIe Generation\n  Device Max : 4\n  Host Max : 3", "gpu-pcie-slot",
          "remark"),
         ("NCCL version 2.21.5\n" + HEAD + "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
          "start-unfinished", "remark"),
