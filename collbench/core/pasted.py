@@ -1,11 +1,15 @@
 """Text as people paste it, without what others put around it: colours, marks of quotes, links and
-entities of forums, the JSON of log drivers, and what stands before every line.
+entities of forums, breaks at the width of a terminal, the JSON of log drivers, and what stands
+before every line.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import unescape
+from itertools import pairwise
+from typing import NamedTuple
 
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)"
@@ -25,6 +29,12 @@ _MARKDOWN = re.compile(r"\\([#_*\[\]])")
 _ENTRY = re.compile(
     r'\s*\{.{0,2000}?"(?:log|message|msg|line|MESSAGE|textPayload)"\s?:\s?"((?:[^"\\]|\\.)*)'
 )
+SAMPLE = 400  # lines by which it is told whether they are broken
+_NARROWEST, WIDEST = 60, 200  # columns of terminals and mails
+_FEWEST_BROKEN, _LONGEST_WORD = 3, 40
+_LONGEST = 4096  # characters of a line that was broken
+# how a row of a table begins, and a line of NCCL, whatever they follow
+_HEAD = re.compile(r"[|+=#]|--|.{0,60} NCCL (?:INFO|WARN) ")
 _TOKEN = re.compile(r"\d+|\s+|[A-Za-z]+|.")
 _CALENDAR = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun)\Z"
@@ -72,7 +82,12 @@ def entry_of(line: str) -> str | None:
 
 def plain_text(text: str) -> str:
     """All lines of a text so, out of the JSON of a log driver, which may part a line."""
-    lines = re.sub(r"\r+\n?", "\n", text).split("\n")
+    given = re.sub(r"\r+\n?", "\n", text).split("\n")
+    lines, broken = given, how_broken(given[:SAMPLE])
+    if broken:  # each line stays where it is
+        lines = []
+        for number, line in joined(enumerate(given, 1), broken):
+            lines += [*[""] * (number - 1 - len(lines)), line]
     entries = [(line, entry_of(line)) for line in lines]
     if any(entry and entry.endswith("\n") for _, entry in entries):
         whole = (f"{line}\n" if entry is None else entry for line, entry in entries)
@@ -80,6 +95,62 @@ def plain_text(text: str) -> str:
     else:
         lines = [line if entry is None else entry for line, entry in entries]
     return "\n".join(map(plain, lines))
+
+
+class Broken(NamedTuple):
+    """How lines were broken. starts: how whole ones begin."""
+
+    width: int
+    is_at_words: bool
+    starts: frozenset[str] = frozenset()
+
+    def has_rest(self, line: str, after: str) -> bool:
+        """Whether a line goes on in the one after it, which had no place in it."""
+        is_full = len(line) == self.width
+        if self.is_at_words:
+            word = after.split(" ", 1)[0]
+            is_full = 0 < len(word) <= _LONGEST_WORD and len(line) + 1 + len(word) > self.width
+        return is_full and _start(after) not in self.starts and not _HEAD.match(after)
+
+
+def how_broken(lines: list[str]) -> Broken | None:
+    """How lines were broken; None if they were not. Whole lines of one length are followed by
+    others of their kind, and a rest by none; rows of a table begin alike.
+    """
+    width, pairs = max(map(len, lines), default=0), list(pairwise(lines))
+    if not _NARROWEST <= width <= WIDEST:
+        return None
+    ways = [Broken(width, is_at_words) for is_at_words in (False, True)]
+    columns, words = (sum(way.has_rest(*pair) for pair in pairs) for way in ways)
+    way, ends = (ways[1], words) if 4 * columns < 3 * words else (ways[0], columns)
+    whole = [after for line, after in pairs if not way.has_rest(line, after)]
+    broken = way._replace(starts=frozenset(map(_start, [lines[0], *whole])))
+    rests = [after for line, after in pairs if broken.has_rest(line, after)]
+    forms, number = Counter(map(_start, rests)), len(rests)
+    is_terminal = (width % 10 == 0 or width == 132) and len(forms) >= _FEWEST_BROKEN
+    is_table = max(forms.values(), default=0) * 2 > number
+    if number < _FEWEST_BROKEN or number * 8 <= len(lines) or number * 4 < 3 * ends:
+        return None
+    return broken if is_terminal or not is_table else None
+
+
+def _start(line: str) -> str:
+    return re.sub(r"\d", "0", line[:5])
+
+
+def joined(lines: Iterator[tuple[int, str]], broken: Broken) -> Iterator[tuple[int, str]]:
+    """Broken lines in one, with the number of the first; others as they are."""
+    start, whole, last = 1, "", ""
+    for number, line in lines:
+        text = line.rstrip("\r\n")
+        if broken.has_rest(last, text) and len(whole) < _LONGEST:
+            whole += " " * broken.is_at_words + text
+        else:
+            if number > 1:
+                yield start, whole
+            start, whole = number, text
+        last = text
+    yield start, whole
 
 
 def form_of(prefix: str) -> str:

@@ -42,6 +42,15 @@ def test_hashes_that_were_lost_or_escaped(tmp_path: Path) -> None:
         assert load(written(tmp_path, text, "allreduce.txt")).records == whole
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_terminal_broke_the_lines(tmp_path: Path, width: int) -> None:
+    text = output(VERSIONS[-1], "allreduce", 4, [100.0 * 2**size for size in range(9)])
+    lines = [f"[default0]:{line}" for line in text.splitlines()]
+    broken = [line[at : at + width] for line in lines for at in range(0, len(line), width)]
+    whole = load(written(tmp_path, "\n".join(lines), "allreduce.txt")).records
+    assert load(written(tmp_path, "\n".join(broken), "allreduce.txt")).records == whole
+
+
 def test_rows_without_their_heading(tmp_path: Path) -> None:
     rows = [line for line in TABLE.splitlines() if line.strip() and not line.startswith("#")]
     loaded = load(written(tmp_path, "\n".join(rows) + "\n", "allreduce.txt"))
