@@ -46,7 +46,7 @@ TaskPlugin=task/none
 SelectType=select/linear
 ReturnToService=2
 KillWait=5
-SlurmdTimeout=20
+SlurmdTimeout=10
 StateSaveLocation=/run/slurm/state
 SlurmdSpoolDir=/run/slurm/spool-%n
 SlurmctldPidFile=/run/slurm/slurmctld.pid
@@ -140,7 +140,7 @@ class Cluster:
             left = "".join(self.run("sh", "-c", look, host=host).stdout for host in hosts)
             if not left or time.monotonic() > deadline:
                 return left
-            time.sleep(0.5)
+            time.sleep(1)
 
     def shape(self, host: int, discipline: str = "", *, is_sending: bool = True) -> None:
         """Give what a host sends, or what is sent to it, a discipline of tc instead of the one that
