@@ -19,6 +19,7 @@ from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Literal, NamedTuple
 
+from collbench.core.grouping import grouped
 from collbench.core.knobs import UNASKED
 from collbench.core.limits import LEAST_GAIN, SURE_Z
 from collbench.core.peers import is_peer
@@ -221,11 +222,8 @@ def summarise(rows: Sequence[Record]) -> Summary:
 
 def fastest_own_choices(rows: Iterable[Record]) -> dict[str, Record]:
     """Of each library the fastest of its own choices."""
-    own: dict[str, list[Record]] = {}
-    for row in rows:
-        if is_peer(row.backend) and is_own_choice(row):
-            own.setdefault(row.backend, []).append(row)
-    return {peer: fastest(of_peer) for peer, of_peer in own.items()}
+    own = ((row.backend, row) for row in rows if is_peer(row.backend) and is_own_choice(row))
+    return {peer: fastest(of_peer) for peer, of_peer in grouped(own).items()}
 
 
 def candidates(rows: Sequence[Record]) -> list[Record]:

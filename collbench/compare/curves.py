@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, configurations, summarise
+from collbench.core.grouping import grouped
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
@@ -104,7 +105,7 @@ def curves_of(summary: Summary) -> tuple[Curve, ...]:
     }
     curves = []
     for rows in configurations(summary).values():
-        first, sizes = rows[0], _by_size(rows)
+        first, sizes = rows[0], grouped((row.size_bytes, row) for row in rows)
         workload = workload_of(first)
         best, has_backend = summary.best[workload], has_backends[workload]
         curves.append(
@@ -199,13 +200,6 @@ def _name(row: Record, summary: Summary, *, has_backend: bool) -> str:
 def _value(knob: str, value: object) -> str:
     """A knob's value as people read it."""
     return format_size(value) if knob in SIZES and isinstance(value, int) else str(value)
-
-
-def _by_size(rows: Iterable[Record]) -> dict[int, list[Record]]:
-    rows_of_size: dict[int, list[Record]] = {}
-    for row in rows:
-        rows_of_size.setdefault(row.size_bytes, []).append(row)
-    return rows_of_size
 
 
 def _point(row: Record, answer: str = "", *, is_certain: bool = True) -> CurvePoint:

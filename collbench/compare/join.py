@@ -21,6 +21,7 @@ from collbench.compare.merge import LAUNCHES, MERGED, Timed, is_ours, of_all_run
 from collbench.compare.noise import Side
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.grouping import grouped
 from collbench.core.limits import NOISY_SCALE
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
 from collbench.core.rows import DISTURBED, NOISE_NOTES, Workload
@@ -263,9 +264,7 @@ def _merged(
     launches = _tuples(several, LAUNCHES)
     columns = [several[name] for name in ("run", *MERGED)]
     rows = map(Timed, several.index, *columns, launches)
-    groups: dict[object, list[Timed]] = {}
-    for key, row in zip(_tuples(several, names), rows, strict=True):
-        groups.setdefault(key, []).append(row)
+    groups = grouped(zip(_tuples(several, names), rows, strict=True))
     merged = list(map(merge, groups.values()))
     places = [one.place for one in merged]
     kept = frame[~again | frame.index.isin(places)].copy()

@@ -7,6 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from collbench.core.grouping import grouped
 from collbench.core.record import LAUNCH_TIMES, NOT_TRUE, Record
 from collbench.core.rows import is_timed, times_of
 from collbench.core.verdict import middle_time
@@ -62,11 +63,8 @@ def of_one_file(rows: Sequence[Timed]) -> Timed:
     of the runs of a sweep is not right. Where the last has no single launches, it has those of the
     last row before.
     """
-    of_run: dict[str, list[Timed]] = {}
-    for row in rows:
-        of_run.setdefault(row.run, []).append(row)
     runs = []
-    for one in map(of_all_runs, of_run.values()):
+    for one in map(of_all_runs, grouped((row.run, row) for row in rows).values()):
         if len(one.runs) > 1:
             times = tuple(chain.from_iterable(one.runs))
             one = one._replace(runs=(times,), time_us=middle_time(times))
@@ -89,9 +87,7 @@ def of_one_file(rows: Sequence[Timed]) -> Timed:
 
 def together(records: Sequence[Record]) -> tuple[Sequence[Record], int]:
     """Rows in which repeated ones are one with all repeats, and how many were merged."""
-    places_of: dict[object, list[int]] = {}
-    for place, record in enumerate(records):
-        places_of.setdefault(record.point, []).append(place)
+    places_of = grouped((record.point, place) for place, record in enumerate(records))
     several = [places for places in places_of.values() if len(places) > 1]
     if not several or not any(is_ours(one.run, one.versions, one.channels) for one in records):
         return records, 0

@@ -15,6 +15,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
+from collbench.core.grouping import grouped
 from collbench.core.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.core.limits import NOISY_SCALE
 from collbench.core.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
@@ -185,9 +186,7 @@ def distinguishing_knobs(
     """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
     groups_of: dict[str, set[tuple[_Values, ...]]] = {}
     for rows in chain.from_iterable(sizes.values() for sizes in workloads.values()):
-        groups: dict[tuple[str, str, str], list[_Values]] = {}
-        for row in rows:
-            groups.setdefault((row.backend, row.algo, row.proto), []).append(_knobs_of(row))
+        groups = grouped(((row.backend, row.algo, row.proto), _knobs_of(row)) for row in rows)
         for (backend, _, _), group in groups.items():
             groups_of.setdefault(backend, set()).add(tuple(group))
     return {backend: _fewest_knobs(groups) for backend, groups in groups_of.items()}
@@ -202,9 +201,7 @@ def _fewest_knobs(groups: Iterable[Sequence[_Values]]) -> tuple[str, ...]:
         split: list[Sequence[_Values]] = []
         is_needed = False
         for group in groups:
-            parts: dict[object, list[_Values]] = {}
-            for values in group:
-                parts.setdefault(values[place], []).append(values)
+            parts = grouped((values[place], values) for values in group)
             is_needed = is_needed or len(parts) > 1
             split += [part for part in parts.values() if len(part) > 1]
         if is_needed:

@@ -11,6 +11,7 @@ from math import log, nan
 from typing import NamedTuple
 
 from collbench.core.errors import UsageError
+from collbench.core.grouping import grouped
 from collbench.core.limits import LEAST_GAIN, SETTING_SPREAD
 from collbench.core.record import Record
 from collbench.core.rows import (
@@ -135,11 +136,7 @@ def gains(rows: Iterable[Record]) -> Gains:
 
 def by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
     """The workloads of each line of the plugin that may match them."""
-    workloads_of: dict[TunerMatch, list[Workload]] = {}
-    for workload in known:
-        match = TunerMatch(workload.op, workload.hosts, workload.ranks)
-        workloads_of.setdefault(match, []).append(workload)
-    return workloads_of
+    return grouped((TunerMatch(one.op, one.hosts, one.ranks), one) for one in known)
 
 
 def _gains_at(cells: Sequence[Sequence[Record]]) -> list[Gain] | None:

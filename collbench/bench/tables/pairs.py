@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.bench.pairs import LATENCIES, MESSAGES, WAYS, RankPair
+from collbench.core.grouping import grouped
 from collbench.core.text import NARROW_COLUMNS, table, wrapped
 from collbench.core.units import format_rate, format_time_us
 
@@ -73,10 +74,8 @@ def _cell(pair: RankPair | None, is_self: bool) -> str:
 
 def _refusals(pairs: Sequence[RankPair], names: Sequence[str]) -> list[str]:
     """Why a value is missing, once for each reason."""
-    reasons: dict[str, list[RankPair]] = {}
-    for pair in pairs:
-        if pair.value is None:
-            reasons.setdefault(f"{pair.way}: {pair.reason}", []).append(pair)
+    failed = (pair for pair in pairs if pair.value is None)
+    reasons = grouped((f"{pair.way}: {pair.reason}", pair) for pair in failed)
     return [
         f"- {reason} ({names[same[0].a]} ->"
         f" {names[same[0].b]}{f' and {len(same) - 1} more' if len(same) > 1 else ''})"

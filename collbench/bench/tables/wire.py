@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from collbench.bench.wire import Entry, Ledger, likenesses
 from collbench.core.case import Case
+from collbench.core.grouping import grouped
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
 from collbench.core.text import paragraphs, table
@@ -34,9 +35,8 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
         right = [used.index(k) for k in used if k in _NUMBERS]
         lines = ["Wire ledger, megabytes a launch:", *table(heads, kept, right, columns)]
     texts = [text for case, ledger in rows for text in _texts(case, ledger, has_ops)]
-    unread: dict[str, list[str]] = {}
-    for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
-        unread.setdefault(why, []).append(name)
+    every = sorted({one for _, ledger in rows for one in ledger.unread.items()})
+    unread = grouped((why, name) for name, why in every)
     texts += [f"No counter of {', '.join(names)}: {why}." for why, names in unread.items()]
     return [*lines, *paragraphs(texts, columns)]
 

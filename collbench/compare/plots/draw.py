@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from collbench.compare.curves import Curve, CurveGroup
+from collbench.compare.curves import Curve
 from collbench.compare.plots.lines import Kind, PlotLine, kinds, lines, rivals, values
 from collbench.compare.tables.summary import peer_name
+from collbench.core.grouping import grouped
 from collbench.core.text import counted
 from collbench.core.units import format_size
 from collbench.core.web.colors import FAMILIES, OTHER
@@ -64,7 +65,8 @@ _STYLE: dict[Any, Any] = {
 
 def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
     """The picture of one file, as png or svg. The same curves give the same bytes."""
-    groups = _grouped(curves)
+    every = grouped((curve.group, curve) for curve in curves)
+    groups = dict(list(every.items())[:MOST_GROUPS])
     if len(groups) > 1:
         [kind] = kinds(curves)[:1]
         panels = [
@@ -145,18 +147,6 @@ def _bytes(figure: Figure, ending: str) -> bytes:
     return out.getvalue()
 
 
-def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
-    """The curves of each group, of as many groups as a picture shows."""
-    groups: dict[CurveGroup, list[Curve]] = {}
-    for curve in curves:
-        groups.setdefault(curve.group, []).append(curve)
-    return dict(list(groups.items())[:MOST_GROUPS])
-
-
-def _plain(value: float, _: object = None) -> str:
-    return f"{value:,.6g}"
-
-
 def _value_axis(axes: Axes, kind: Kind) -> None:
     """Logarithmic, but for bandwidths, with ticks also where the range is small."""
     if kind in ("busbw", "algbw"):
@@ -175,7 +165,7 @@ def _value_axis(axes: Axes, kind: Kind) -> None:
         if high / low < 6
         else LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,), numticks=8)
     )
-    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -284,13 +274,9 @@ def _one_group(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str,
         others += line.role == "other"
         if line.role != "other":
             _add(entries, line.curve.name, style)
-    _add_others(entries, others)
+    if others:
+        _add(entries, counted(others, "other"), {"color": "#CCCCCC", "linewidth": 1.5})
     _finish(axes, here, kind, entries)
-
-
-def _add_others(entries: dict[str, Line2D], count: int) -> None:
-    if count:
-        _add(entries, counted(count, "other"), {"color": "#CCCCCC", "linewidth": 1.5})
 
 
 def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
@@ -107,9 +108,7 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """Ranks that share GPUs while others are free."""
     if any(one.cuda is None for one in host.processes):
         return
-    ranks_on: dict[frozenset[int], list[int]] = {}
-    for one in host.processes:
-        ranks_on.setdefault(frozenset(one.cuda or ()), []).append(one.rank)
+    ranks_on = grouped((frozenset(one.cuda or ()), one.rank) for one in host.processes)
     used = frozenset().union(*ranks_on)
     free = [gpu.index for gpu in host.usable_gpus if gpu.index not in used and not gpu.has_mig]
     verb = "are" if len(free) > 1 else "is"

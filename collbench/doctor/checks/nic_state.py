@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics
 from collbench.machine.discovery.recording import Nic, Port, Recording
@@ -46,10 +47,8 @@ _ONE_LANE = re.compile(r"\(1X \w+\)")
 def find(evidence: Evidence) -> Iterable[Finding]:
     for number, host in enumerate(evidence.hosts):
         models = {one.address: (one.vendor, one.device, one.subsystem_device) for one in host.pci}
-        groups: dict[object, list[Nic]] = {}
-        for nic in host.nics:
-            if not nic.is_virtual and nic.address in models:
-                groups.setdefault((models[nic.address], nic.is_rdma), []).append(nic)
+        nics_there = (nic for nic in host.nics if not nic.is_virtual and nic.address in models)
+        groups = grouped(((models[nic.address], nic.is_rdma), nic) for nic in nics_there)
         for nics in groups.values():
             faults = _ports(nics) if nics[0].is_rdma else _interfaces(host, nics)
             for subject, seen, change, severity in faults:

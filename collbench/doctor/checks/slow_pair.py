@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.bench.pairs import RankPair
+from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.paths import path
 
@@ -36,9 +37,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         for pair in evidence.pairs
         if pair.way == "stores" and not pair.is_both and pair.value
     }
-    kinds: dict[str, list[RankPair]] = {}
-    for pair in rates.values():
-        kinds.setdefault(_kind(evidence, pair), []).append(pair)
+    kinds = grouped((_kind(evidence, pair), pair) for pair in rates.values())
     for kind, pairs in kinds.items():
         middle = median(pair.value or 0.0 for pair in pairs)
         slow = [pair for pair in pairs if (pair.value or 0.0) < _SLOW * middle]

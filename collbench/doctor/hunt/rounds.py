@@ -7,6 +7,7 @@ every rank of the first half with one of the second, so its rates add up to the 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, zip_longest
 
+from collbench.core.grouping import grouped
 from collbench.core.pairwise import PairWorld, Where
 
 Pair = tuple[int, int]
@@ -74,10 +75,7 @@ def groups(world: PairWorld, *, rails: bool = False, where: Where = "both") -> l
 
 def _by(number: Sequence[int], ranks: Sequence[int]) -> list[list[int]]:
     """Ranks of the same number together."""
-    found: dict[int, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(number[rank], []).append(rank)
-    return [*found.values()]
+    return [*grouped((number[rank], rank) for rank in ranks).values()]
 
 
 def planned(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import WholeVerdict, result_json
+from collbench.core.grouping import grouped
 from collbench.core.text import counted, some_of, table, titled, wrapped
 from collbench.doctor.check import CheckRun, Finding, is_unknown, tally
 
@@ -87,9 +88,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     >>> [finding.subject for finding in merged([one, other])]
     ['x, y']
     """
-    subjects: dict[Finding, list[str]] = {}
-    for finding in findings:
-        subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
+    subjects = grouped((replace(one, subject=""), one.subject) for one in findings)
     return [replace(one, subject=some_of(names, _SUBJECTS)) for one, names in subjects.items()]
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from collbench.core.grouping import grouped
 from collbench.machine.discovery import _nvlinks
 from collbench.machine.discovery._tree import PcieTree, TreeHop
-from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
+from collbench.machine.discovery.recording import CpuRecord, GpuRecord, NumaNode, Recording
 from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of, numbered
 from collbench.machine.topology.rates import pcie_link, socket
 
@@ -181,10 +182,8 @@ def _yes_or_no(value: bool | None) -> str:
 
 def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
     """One node for each PCI function that is a NIC: RDMA devices first, with their interfaces."""
-    by_address: dict[str, list[Nic]] = {}
-    for nic in sorted(draft.recording.nics, key=lambda one: not one.is_rdma):
-        if not nic.is_virtual:
-            by_address.setdefault(nic.address, []).append(nic)
+    nics = sorted(draft.recording.nics, key=lambda one: not one.is_rdma)
+    by_address = grouped((nic.address, nic) for nic in nics if not nic.is_virtual)
     nodes = []
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collbench.core.errors import UsageError
+from collbench.core.grouping import grouped
 from collbench.machine.discovery import _host
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.hosts import equal_hosts
@@ -57,10 +58,7 @@ def _with_hosts(
     notes: Sequence[tuple[int, str]], names: Sequence[str], equal: Sequence[Sequence[int]]
 ) -> Iterator[str]:
     """Notes with the hosts that they are about, each text once; then which hosts are equal."""
-    by_text: dict[str, list[int]] = {}
-    for host, note in notes:
-        by_text.setdefault(note, []).append(host)
-    for note, hosts in by_text.items():
+    for note, hosts in grouped((note, host) for host, note in notes).items():
         if len(names) == 1 or -1 in hosts:
             yield note
         elif len(hosts) == len(names):

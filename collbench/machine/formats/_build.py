@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from collbench.core.errors import UsageError
+from collbench.core.grouping import grouped
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, spans
 
@@ -122,10 +123,7 @@ def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
     modelid) identify them.
     """
     links = []
-    hosts: dict[int, list[Node]] = {}
-    for cpu in cpus:
-        hosts.setdefault(cpu.host, []).append(cpu)
-    for here in hosts.values():
+    for here in grouped((cpu.host, cpu) for cpu in cpus).values():
         for a, b in combinations(here, 2):
             gbs, source = _socket_rate(a) or (None, "")
             links.append(Link(a=a.id, b=b.id, kind="socket", usable_gbs=gbs, source=source))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from collbench.core.grouping import grouped
 from collbench.machine.topology.model import Link, Node, Topology
 
 
@@ -26,9 +27,8 @@ def equal_hosts(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Hosts in groups of equal ones, in the order of their first: same parts and links, apart from
     addresses and serial numbers.
     """
-    groups: dict[object, list[int]] = {}
-    for number in range(len(topology.hosts)):
-        groups.setdefault(_structure(part(topology, number)), []).append(number)
+    numbers = range(len(topology.hosts))
+    groups = grouped((_structure(part(topology, number)), number) for number in numbers)
     return tuple(tuple(group) for group in groups.values())
 
 

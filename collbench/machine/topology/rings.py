@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from itertools import combinations, groupby, pairwise, permutations
 
 from collbench.core.errors import UsageError
+from collbench.core.grouping import grouped
 from collbench.machine.topology.hosts import equal_hosts, nodes_of, part
 from collbench.machine.topology.model import GPU_LINKS, Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
@@ -208,12 +209,8 @@ def _tour_by_host(topology: Topology, names: Sequence[str], hosts: Sequence[int]
     """
     same = {host: group[0] for group in equal_hosts(topology) for host in group}
     inner: dict[object, Order] = {}
-    domains: dict[object, list[int]] = {}
-    for host in dict.fromkeys(hosts):
-        domains.setdefault(_domain(topology, host), []).append(host)
-    ranks: dict[int, list[int]] = {}
-    for rank, host in enumerate(hosts):
-        ranks.setdefault(host, []).append(rank)
+    domains = grouped((_domain(topology, host), host) for host in dict.fromkeys(hosts))
+    ranks = grouped((host, rank) for rank, host in enumerate(hosts))
     order: list[int] = []
     for host in (host for domain in domains.values() for host in domain):
         own = [names[rank] for rank in ranks[host]]

@@ -8,6 +8,7 @@ blocks. Hosts that are equal are shown once.
 import re
 from collections.abc import Sequence
 
+from collbench.core.grouping import grouped
 from collbench.core.text import table
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import path
@@ -123,11 +124,8 @@ def _affinities(
     names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int
 ) -> list[str]:
     """The CPUs and NUMA nodes of each device; devices that share them have one line."""
-    shared: dict[tuple[str, str], list[str]] = {}
-    for name, near in zip(names, affinity, strict=True):
-        shared.setdefault(near, []).append(name)
     lines: list[str] = []
-    for (cpus, nodes), of in shared.items():
+    for (cpus, nodes), of in grouped(zip(affinity, names, strict=True)).items():
         lines += wrapped_after(
             f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {cpus}", columns, ", "
         )

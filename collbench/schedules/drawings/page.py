@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from collbench.core.grouping import grouped
 from collbench.core.web.colors import FAMILIES
 from collbench.core.web.html import element, embedded
 from collbench.core.web.parts import document, part, style
@@ -196,9 +197,7 @@ def _level(count: int, n: int, *, is_reduction: bool) -> int:
 def _backs(played: Playback, slots: Slots) -> dict[Flight, float | None]:
     """When the head of each message comes back to its sender, if it does."""
     backs: dict[Flight, float | None] = {}
-    of_port: dict[tuple[int, int, str], list[Flight]] = {}
-    for flight in played.flights:
-        of_port.setdefault((flight.source, flight.target, flight.port), []).append(flight)
+    of_port = grouped(((one.source, one.target, one.port), one) for one in played.flights)
     for flights in of_port.values():
         for number, flight in enumerate(flights):
             last = number - number % slots.batch + slots.batch - 1 if slots.batch else len(flights)
