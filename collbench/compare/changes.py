@@ -234,7 +234,9 @@ def judge_curves(joined: Joined, within: float, *, is_far: bool) -> Judged:
     noise = _noise(joined, known, is_alike=False, is_far=is_far)
     # the shared deviations of two runs of one machine are none of two machines
     noise = replace(noise, assumed=np.zeros(len(rows), dtype=np.bool_))
-    is_noise, asked = _are_noise(rows, noise), _beyond(noise, within)
+    # what the changes are beyond that share
+    beyond = np.copysign(np.maximum(np.abs(noise.change) - within, 0.0), noise.change)
+    is_noise, asked = _are_noise(rows, noise), replace(noise, change=beyond)
     groups = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, asked, within)
     is_sure = _sure_in_curves(rows, asked)
     return Judged(noise, is_noise, is_sure, [_from_none(one, within) for one in groups])
@@ -259,12 +261,6 @@ def _are_noise(rows: pd.DataFrame, noise: Noise) -> NDArray[np.bool_]:
     is_named = (rows["_noise"] | rows["_noise_base"]).to_numpy(dtype=np.bool_)
     is_noise: NDArray[np.bool_] = is_named | (noise.spread > NOISY_SCALE)
     return is_noise if is_noise.mean() <= MOSTLY else np.ones(len(rows), dtype=np.bool_)
-
-
-def _beyond(noise: Noise, within: float) -> Noise:
-    """The noise with what the changes are beyond some share, as a logarithm."""
-    beyond = np.maximum(np.abs(noise.change) - within, 0.0)
-    return replace(noise, change=np.copysign(beyond, noise.change))
 
 
 def _from_none(one: Change, within: float) -> Change:

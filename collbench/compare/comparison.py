@@ -68,12 +68,11 @@ def _gate(gate: Gate) -> dict[str, object]:
 
 
 def _row(row: "pd.Series", knobs: list[str]) -> dict[str, object]:
-    names = {name: _plain(row[name]) for name in ("size_bytes", *NAME_COLUMNS, *knobs)}
+    names = {
+        name: int(value) if hasattr(value := row[name], "__index__") else str(value)
+        for name in ("size_bytes", *NAME_COLUMNS, *knobs)
+    }
     return {"verdict": row["verdict"], **names, **{name: float(row[name]) for name in _NUMBERS}}
-
-
-def _plain(value: object) -> object:
-    return int(value) if hasattr(value, "__index__") else str(value)
 
 
 _GRADES: Mapping[GateVerdict, Grade] = {"PASS": "good", "FAIL": "bad", "UNKNOWN": "unknown"}
@@ -116,7 +115,8 @@ def _row_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:
     if not len(rows):
         return
     knobs = [*NAME_COLUMNS[1:], *varying(rows)]
-    slower = set(_places(changes, "worse") if gate is None else gate.slower)
+    is_worse = (rows["verdict"] == "worse").to_numpy()
+    slower = set(is_worse.nonzero()[0] if gate is None else gate.slower)
     unjudged = set(gate.unjudged) if gate is not None and gate.verdict != "PASS" else set()
     for place, (_, row) in enumerate(rows.iterrows()):
         name = f"{format_size(int(row['size_bytes']))} {configuration(row, knobs)}"
@@ -126,11 +126,6 @@ def _row_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:
         if grade == "bad":
             line = replace(line, unit="us", value=row["time_us"], expected=row["time_us_base"])
         yield line
-
-
-def _places(changes: Changes, verdict: str) -> list[int]:
-    is_so: list[bool] = (changes.rows["verdict"] == verdict).tolist()
-    return [place for place, mark in enumerate(is_so) if mark]
 
 
 def _group_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:

@@ -87,8 +87,8 @@ def gate_of(
         verdict = "UNKNOWN"
     return Gate(
         percent=percent,
-        slower=_places(slower),
-        unjudged=_places(open_rows),
+        slower=tuple(slower.nonzero()[0].tolist()),
+        unjudged=tuple(open_rows.nonzero()[0].tolist()),
         losses=lost,
         reasons=(*bad, *unsure),
         verdict=verdict,
@@ -120,7 +120,3 @@ def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
         f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: measure the new side"
         f" more often (--runs {2 * max(new, 2)}), on a quiet machine"
     )
-
-
-def _places(mask: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(place) for place in mask.nonzero()[0])

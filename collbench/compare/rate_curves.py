@@ -137,11 +137,8 @@ def rates_at(
 
 
 class RateFloor(NamedTuple):
-    """The least rate at a size, and by which of its own sizes a curve shows it. is_outside: the
-    curve has no plateau there, and only says what is never slower.
-    """
+    """The least rate at a size, and by which of its own sizes a curve shows it."""
 
-    is_outside: bool
     busbw_gbs: float
     sizes: tuple[int, ...]
 
@@ -153,9 +150,9 @@ def floor_at(curve: Mapping[int, MeasuredRate], size: int) -> RateFloor | None:
 
     >>> curve = {1024: MeasuredRate(1.0, ()), 2048: MeasuredRate(2.0, ())}
     >>> floor_at(curve, 4096)
-    RateFloor(is_outside=True, busbw_gbs=2.0, sizes=(2048,))
+    RateFloor(busbw_gbs=2.0, sizes=(2048,))
     >>> floor_at(curve, 512)
-    RateFloor(is_outside=True, busbw_gbs=0.5, sizes=(1024,))
+    RateFloor(busbw_gbs=0.5, sizes=(1024,))
     >>> falling = {1024: MeasuredRate(1.0, ()), 2048: MeasuredRate(0.9, ())}
     >>> floor_at(falling, 4096), floor_at(falling, 512)
     (None, None)
@@ -164,15 +161,15 @@ def floor_at(curve: Mapping[int, MeasuredRate], size: int) -> RateFloor | None:
     place = bisect_left(sizes, size)
     if (rates := rates_at(curve, size)) is not None:
         beside = (size,) if size in curve else sizes[max(0, place - 1) : place + 1]
-        return RateFloor(False, rates[0].busbw_gbs, beside)
+        return RateFloor(rates[0].busbw_gbs, beside)
     if len(sizes) < 2:
         return None
     ends = sizes[:2] if place == 0 else sizes[-2:]
     smaller, larger = (curve[end].busbw_gbs for end in ends)
     if place and smaller < larger:
-        return RateFloor(True, larger, ends[1:])
+        return RateFloor(larger, ends[1:])
     if place == 0 and larger >= _LATENCY * smaller * ends[1] / ends[0]:
-        return RateFloor(True, smaller * size / ends[0], ends[:1])
+        return RateFloor(smaller * size / ends[0], ends[:1])
     return None
 
 

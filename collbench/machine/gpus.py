@@ -42,12 +42,11 @@ THROTTLE_BITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as NVML names it; the bus id is spelled as sysfs spells it."""
+    """A GPU as NVML names it."""
 
     index: int
     uuid: str
     name: str
-    bus_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +179,7 @@ def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
     with one GPU, their order is the guide's.
 
     >>> a, b = (
-    ...     Gpu(index=i, uuid=uuid, name="H200", bus_id=f"0000:00:0{i}.0")
-    ...     for i, uuid in enumerate(("GPU-aa-1", "GPU-ab-2"))
+    ...     Gpu(index=i, uuid=uuid, name="H200") for i, uuid in enumerate(("GPU-aa-1", "GPU-ab-2"))
     ... )
     >>> [
     ...     [gpu.index for gpu in _shown((a, b), devices)]
@@ -237,12 +235,8 @@ def _gpu(index: int) -> Gpu:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    bus_id = as_sysfs(pynvml.nvmlDeviceGetPciInfo(handle).busId)
     return Gpu(
-        index=index,
-        uuid=pynvml.nvmlDeviceGetUUID(handle),
-        name=pynvml.nvmlDeviceGetName(handle),
-        bus_id=bus_id,
+        index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle)
     )
 
 

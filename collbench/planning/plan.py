@@ -239,11 +239,6 @@ class Plan:
         text = repr((_digest(self.schedule), *own))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
-    def share_bytes(self) -> int:
-        """What a channel owns of a block, unless it is one of the last."""
-        return self.share_of(self.problem.block_bytes)
-
     def share_of(self, block_bytes: int) -> int:
         """What a channel would own of a block of that size."""
         grain = max(CHANNEL_GRAIN_BYTES, self.problem.item_bytes)

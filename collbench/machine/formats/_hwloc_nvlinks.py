@@ -14,7 +14,6 @@ from collbench.machine.topology.model import Link, Node
 _XGMI = "XGMIBandwidth"
 _NAMES = ("NVLinkBandwidth", _XGMI)
 _MAX_OBJECTS = 1024
-_LINKS = {1: 4, 2: 6, 3: 12, 4: 18, 5: 18}  # of a GPU, by generation (NVIDIA's whitepapers)
 
 
 def nvlinks(
@@ -97,6 +96,6 @@ def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
         )
     one_mbs = rates.nvlink(generation, 1).raw_gbs * 1000
     # hwloc before 2.9.1 counted both directions of generations 3 and 4: more than the GPU has.
-    if total_mbs > _LINKS[generation] * one_mbs:
+    if total_mbs > rates.most_links(arch) * one_mbs:
         mbs //= 2
     return rates.nvlink_link(a, b, generation, max(1, round(mbs / one_mbs)), arch=arch)

@@ -159,8 +159,9 @@ def _bundles(tables: Mapping[str, _Table], gfx: str) -> list[Link]:
         for a, b in combinations(range(len(types.labels)), 2)
         if types.cells.get((a, b), types.cells.get((b, a), "")).upper() == "XGMI"
     ]
-    far = {pair: _whole(weights.cells.get(pair, "")) for pair in pairs} if weights else {}
-    nearest = min((weight for weight in far.values() if weight), default=0)
+    weighed = {pair: weights.cells.get(pair, "") for pair in pairs} if weights else {}
+    far = {pair: int(text) for pair, text in weighed.items() if re.fullmatch(r"[1-9]\d{0,4}", text)}
+    nearest = min(far.values(), default=0)
     is_mesh = len(pairs) == len(types.labels) * (len(types.labels) - 1) // 2
     bandwidths = tables.get("numa bw")
     links = []
@@ -205,7 +206,3 @@ def _cpus(
         if gpu < count
     ]
     return cpus, links
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 6 else 0
