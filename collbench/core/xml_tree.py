@@ -19,6 +19,10 @@ _MAX_TEXTS = 1_000_000  # hwloc's matrices: NUMA nodes squared
 _CHARACTERS = 1 << 16  # fed to expat at once, so that it stops soon after what is refused
 # a tag or a comment: expat before 2.6 looks through an unfinished one again with every piece
 _MAX_TOKEN_BYTES = 1 << 20
+_ENDED = tuple(
+    expat.errors.codes[text]
+    for text in (expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN)
+)
 # hwloc's files open with their document type, which says where a definition would be; nobody
 # fetches it.
 _DOCTYPES = {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd"), ("topology", "hwloc3.dtd")}
@@ -85,11 +89,11 @@ def root_tag(text: str) -> str:
     return tree.root[0].tag if tree.root else ""
 
 
-def parse(text: str, name: str) -> Element:
+def parse(text: str, name: str, *, may_be_cut: bool = False) -> Element:
     """The root element of a file. Raises UsageError with line and column for what is not XML, and
-    for a document type that defines things.
+    for a document type that defines things. may_be_cut: what stands before the end is enough.
     """
-    tree = _XmlBuilder(name)
+    tree = _XmlBuilder(name, may_be_cut=may_be_cut)
     tree.feed(text)
     return tree.root[0]
 
@@ -97,8 +101,10 @@ def parse(text: str, name: str) -> Element:
 class _XmlBuilder:
     """What expat calls while it reads one file."""
 
-    def __init__(self, name: str, is_root_enough: bool = False) -> None:
-        self.name, self.is_root_enough = name, is_root_enough
+    def __init__(
+        self, name: str, *, is_root_enough: bool = False, may_be_cut: bool = False
+    ) -> None:
+        self.name, self.is_root_enough, self.may_be_cut = name, is_root_enough, may_be_cut
         self.root: list[Element] = []
         self.open: list[Element] = []
         self.count = self.texts = self.skipped = 0
@@ -129,6 +135,8 @@ class _XmlBuilder:
                     )
             self.parser.Parse(b"", True)
         except expat.ExpatError as error:
+            if self.may_be_cut and self.open and error.code in _ENDED:
+                return
             where = f"line {error.lineno + self.skipped}, column {error.offset + 1}"
             raise UsageError(
                 f"{self.name}, {where}: not XML: {expat.ErrorString(error.code)}",
@@ -141,12 +149,8 @@ class _XmlBuilder:
         return UsageError(f"{self.name}, line {self.line}: {what}", hint)
 
     def hint(self, code: int) -> str:
-        ended = (
-            expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS],
-            expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
-        )
         if not self.open:
-            return "is the file cut off?" if code in ended else ""
+            return "is the file cut off?" if code in _ENDED else ""
         return (
             f"<{self.open[-1].tag}> of line {self.open[-1].line} is still open: is the file cut"
             " off?"

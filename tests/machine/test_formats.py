@@ -109,6 +109,13 @@ def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_p
     assert what in caught.value.message and str(file) in caught.value.message
 
 
+def test_what_stands_before_a_cut_is_read(tmp_path: Path) -> None:
+    pci = '<pci busid="0000:01:00.0" class="0x030200"/>'
+    (tmp_path / "a.xml").write_text(f'<system version="1"><cpu numaid="0">{pci}<pci bus')
+    topology = formats.read(tmp_path / "a.xml")
+    assert len(topology.gpus) == 1 and "the file is cut in line 1" in topology.notes[-1]
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     for file, what in (
         (tmp_path, "is a directory"),

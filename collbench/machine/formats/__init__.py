@@ -7,6 +7,7 @@ memory.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from collbench.core import xml_tree
@@ -45,7 +46,13 @@ def read(file: Path | str) -> Topology:
     text = _paste.xml_document(read_text(file, MAX_FILE_BYTES, _KNOWN_FORMATS))
     topology = FAMILY.load(detect(text, name)).read(text, name)
     assert isinstance(topology, Topology)
-    return topology
+    root = xml_tree.root_tag(text)
+    if not root or f"</{root}>" in text:
+        return topology
+    if not topology.gpus:
+        xml_tree.parse(text, name)  # says where it ends
+    cut = f"the file is cut in line {text.count(chr(10)) + 1}: what is behind it is missing"
+    return replace(topology, notes=(*topology.notes, cut))
 
 
 def described(name: str) -> Topology | None:

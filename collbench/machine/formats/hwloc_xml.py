@@ -51,7 +51,7 @@ def is_mine(text: str) -> bool:
 
 def read(text: str, name: str) -> Topology:
     """The topology of a file. Raises UsageError with the line."""
-    root = xml_tree.parse(text, name)
+    root = xml_tree.parse(text, name, may_be_cut=True)
     if root.tag != "topology":
         raise UsageError(f"{root.place}: the root is <{root.tag}>, not <topology>")
     if not re.match(r"[23]\.", root.get("version")):
@@ -201,15 +201,14 @@ class _HwlocReader:
         else:
             self.bridge(element, cpu, None)
 
-    def below(self, element: xml_tree.Element, above: str) -> None:
-        for child in self.relevant_below(element):
-            if child.get("type") == "Bridge":
-                self.bridge(child, above, None)
-            else:
-                self.device(child, above, 0.0)
-
-    def relevant_below(self, element: xml_tree.Element) -> list[xml_tree.Element]:
-        return [child for child in element.of("object") if id(child) in self.relevant]
+    def below(
+        self, element: xml_tree.Element, above: str, port: xml_tree.Element | None = None
+    ) -> None:
+        for child in element.of("object"):
+            if id(child) in self.relevant and child.get("type") == "Bridge":
+                self.bridge(child, above, port)
+            elif id(child) in self.relevant:
+                self.device(child, above, 0.0 if port is None else self.speed(port))
 
     def bridge(self, bridge: xml_tree.Element, above: str, port: xml_tree.Element | None) -> None:
         """A bridge below a node, or below a port of it: the port's other end then, a switch."""
@@ -230,11 +229,7 @@ class _HwlocReader:
             )
             self.below(bridge, node.id)
             return
-        for child in self.relevant_below(bridge):
-            if child.get("type") == "Bridge":
-                self.bridge(child, above, bridge)
-            else:
-                self.device(child, above, self.speed(bridge))
+        self.below(bridge, above, bridge)
 
     def device(self, device: xml_tree.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
@@ -388,8 +383,7 @@ def _kind(device: xml_tree.Element, networks: tuple[str, ...]) -> str:
     class_, vendor = device.get("pci_type")[:4], device.get("pci_type")[6:10].lower()
     systems = _systems(device)
     if (
-        any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems)
-        or any(re.fullmatch(r"rsmi\d+", system.get("name")) for system in systems)
+        any(re.fullmatch(r"(nvml|cuda|rsmi)\d+", system.get("name")) for system in systems)
         or class_ == "0302"
         or (class_[:2] == "03" and vendor == _NVIDIA_ID)
         or (class_ in ("0380", "1200") and vendor == _AMD_ID)

@@ -56,7 +56,7 @@ def read(text: str, name: str) -> Topology:
     >>> read(text, "a").gpus[0].address
     '0000:01:00.0'
     """
-    system = xml_tree.parse(text, name)
+    system = xml_tree.parse(text, name, may_be_cut=True)
     if system.tag != "system":
         raise UsageError(f"{system.place}: the root is <{system.tag}>, not <system>")
     if system.number("version", 1) not in _VERSIONS:
@@ -316,7 +316,9 @@ class _NcclReader:
             is_hidden |= any(link.target.startswith(NO_BUS) for link in own if link.is_to_switch)
             if own:
                 listed[id_] = own
-        self.add_switch({by_id[a].host for a, far in counts if far == SWITCH})
+        if hosts := {by_id[a].host for a, far in counts if far == SWITCH}:
+            host = hosts.pop() if len(hosts) == 1 else -1
+            self.nodes.append(Node(id=SWITCH, kind="nvswitch", index=0, host=host))
         self.add_bundles(counts, listed, by_id)
         elements = dict(self.gpus)
         self.odd += [
@@ -350,11 +352,6 @@ class _NcclReader:
             return self.cpu_of[gpu]
         return SWITCH if link.is_to_switch else self.by_bus.get((host, bus_key(link.target)))
 
-    def add_switch(self, hosts: set[int]) -> None:
-        if hosts:
-            host = hosts.pop() if len(hosts) == 1 else -1
-            self.nodes.append(Node(id=SWITCH, kind="nvswitch", index=0, host=host))
-
     def add_bundles(
         self,
         counts: dict[tuple[str, str], int],
@@ -370,7 +367,8 @@ class _NcclReader:
                 gfx = rates.gfx_name(by_id[a].fact("gcn")) or _arch_of_product(by_id[a])
                 self.links.append(rates.xgmi_link(a, b, gfx, fewer))
             else:
-                arch = _arch(by_id[a])
+                text = by_id[a].fact("sm") or _arch_of_product(by_id[a])
+                arch = int(text) if text.isdecimal() and len(text) < 4 else 0
                 generation = rates.nvlink_generation(arch)
                 self.links.append(rates.nvlink_link(a, b, generation, fewer, arch=arch))
 
@@ -391,11 +389,6 @@ def _facts(element: xml_tree.Element, known: tuple[str, ...], prefix: str) -> Fa
         for key, value in element.attributes.items()
         if key != "busid"
     )
-
-
-def _arch(node: Node) -> int:
-    text = node.fact("sm") or _arch_of_product(node)
-    return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
 def _arch_of_product(node: Node) -> str:
