@@ -35,15 +35,21 @@ class Device:
 
 
 def machine(
-    devices: Sequence[Device], cells: Cells, place: str, name: str, lost: Sequence[str] = ()
+    devices: Sequence[Device],
+    cells: Cells,
+    place: str,
+    name: str,
+    lost: Sequence[str],
+    doubtful: Cells,
 ) -> Topology:
     """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: for messages.
 
     lost: labels of rows that the text lacks; a device of which no other row tells a class has no
-    link of PCIe.
+    link of PCIe. doubtful: those whose mirror has another class.
     """
+    told = cells.keys() - doubtful
     devices = [
-        replace(a, untold=" ".join(b.id for b in devices if (a.label, b.label) not in cells))
+        replace(a, untold=" ".join(b.id for b in devices if (a.label, b.label) not in told))
         for a in devices
     ]
     tree = _ClassTree(devices, cells, lost)

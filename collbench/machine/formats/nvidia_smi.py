@@ -28,6 +28,7 @@ _ACCESS = re.compile(
     r"Device=(\d{1,3}) CAN(NOT)? Access Peer Device=(\d{1,3})\b"
     r"|Peer access from .{0,80}\(GPU(\d{1,3})\) -> .{0,80}\(GPU(\d{1,3})\) : (?:Yes|(No))"
 )
+_COPIED = re.compile(r"Memcpy between GPU(\d{1,3}) and GPU(\d{1,3}): (\d{1,5}\.\d{1,3}) ?GB/s")
 _HIDDEN_NICS = re.compile(r"(\d{1,6}) NICs found in the topology, only displaying (\d{1,6})")
 _MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
@@ -71,12 +72,20 @@ def read(text: str, name: str) -> Topology:
         note = f"CUDA says that peer access works for {able} of {len(access)} ordered pairs of GPUs"
         refused = [f"GPU{a} to GPU{b}" for (a, b), code in access.items() if code != "OK"]
         notes.append(f"{note} here" + (f", not for {some_of(refused, 4)}" if refused else ""))
+    for a, b, rate in _COPIED.findall(text)[:4]:
+        link = rates.pcie_of_rate(float(rate))
+        notes.append(f"GPU{a} to GPU{b}: {rate} GB/s" + (f", as {link} gives" if link else ""))
+    if "Verification error @" in text:
+        notes.append(
+            "simpleP2P met wrong data: peer access is allowed and does not work (log says why)"
+        )
     if connections:
         first = connections[0]
         place = f"{name}, line {first.line}"
-        devices = _devices(first, _nic_names(lines), name)
-        cells = _agreeing(first.cells, notes)
-        topology = machine(devices, cells, place, short, first.lost)
+        legend = (re.fullmatch(r"\s*(NIC\d{1,4}): (\S{1,64})\s*", line) for line in lines)
+        devices = _devices(first, {nic[1]: nic[2] for nic in legend if nic}, name)
+        cells, doubtful = _agreeing(first.cells, notes)
+        topology = machine(devices, cells, place, short, first.lost, doubtful)
         notes += [
             f"line {other.line}: a further matrix of connections,"
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"
@@ -157,18 +166,20 @@ def _number(label: str) -> int:
     return int(label[3:])
 
 
-def _nic_names(lines: Sequence[str]) -> dict[str, str]:
-    """The NIC legend: NIC0: mlx5_0."""
-    matches = (re.fullmatch(r"\s*(NIC\d{1,4}): (\S{1,64})\s*", line) for line in lines)
-    return {match[1]: match[2] for match in matches if match}
-
-
-def _agreeing(cells: Cells, notes: list[str]) -> Cells:
-    """The cells that have no other class in the mirror; the notes tell the others."""
+def _agreeing(cells: Cells, notes: list[str]) -> tuple[Cells, Cells]:
+    """The cells that have no other class in the mirror, of two numbers of NVLinks the least; and
+    those that have one, which the notes tell.
+    """
     odd = {pair: cell for pair, cell in cells.items() if cells.get(pair[::-1], cell) != cell}
-    if told := [f"{a} to {b} {odd[a, b]}, back {odd[b, a]}" for a, b in odd if a < b]:
-        notes.append(f"rows contradict each other, neither is taken: {some_of(told, 4)}")
-    return {pair: cell for pair, cell in cells.items() if pair not in odd}
+    least = {
+        (a, b): min(cell, odd[b, a], key=lambda links: int(links[2:]))
+        for (a, b), cell in odd.items()
+        if cell.startswith("NV") and odd[b, a].startswith("NV")
+    }
+    for taken, pairs in (("the least", least), ("neither", odd.keys() - least)):
+        if told := [f"{a} to {b} {odd[a, b]}, back {odd[b, a]}" for a, b in sorted(pairs) if a < b]:
+            notes.append(f"rows contradict each other, {taken} is taken: {some_of(told, 4)}")
+    return {pair: cell for pair, cell in cells.items() if pair not in odd} | least, odd
 
 
 def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Device]:
