@@ -25,16 +25,14 @@ from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
 TOOL = "perftest"
-HEADING = re.compile(
-    r"(?:RDMA_(?:Write|Read)|Send|RDMA_Atomic) (?:Bidirectional )?(?:BW|Latency) Test"
-    r"|#bytes\s+#iterations"
-)
-is_mine = HEADING.search
+# Post List, Infinite and so on stand between
 _TITLE = re.compile(
-    r"(?P<what>RDMA_(?:Write|Read|Atomic)|Send) (?P<both>Bidirectional )?(?:BW|Latency) Test"
+    r"(?P<what>RDMA_\w{4,6}|Send|Atomic)(?P<how>(?: \w{2,20}){0,5}) (?:BW|Latency) Test"
 )
+HEADING = re.compile(rf"{_TITLE.pattern}|#bytes\s+#iterations")
+is_mine = HEADING.search
 _COLUMNS = re.compile(r"#bytes\s+#?iterations\s+(?:BW peak|t_\w+)\[(?P<unit>[\w/]+)\]")
-_SIDED = {"RDMA_Write": "rma-put", "RDMA_Read": "rma-get", "RDMA_Atomic": "rma-atomic"}
+_SIDED = {"Write": "rma-put", "Read": "rma-get", "Atomic": "rma-atomic"}
 _TIME = re.compile(r"\bt_(\w+)\[usec\]")
 _LATENCIES = re.compile(
     r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})(?P<times>(?:\s+\d{1,9}\.\d\d)+)(?![\d.])"
@@ -102,7 +100,7 @@ def _runs(text: str) -> list[_PerftestRun]:
     runs: list[_PerftestRun] = []
     for line in log_lines(text, HEADING):
         if title := _TITLE.search(line.text):
-            runs.append(_PerftestRun(line.number, title["what"], bool(title["both"])))
+            runs.append(_PerftestRun(line.number, title["what"], "Bidirectional" in title["how"]))
         elif columns := _COLUMNS.search(line.text):
             if not runs or runs[-1].unit:
                 runs.append(_PerftestRun(line.number, "", False))
@@ -140,7 +138,10 @@ def _judged(run: _PerftestRun, link_gbits: float, *, of_gpu: bool) -> Iterator[s
     ways = "each way" if run.is_both else "one way"
     said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} {ways}"
     if int(best["bytes"]) < _LEAST_BYTES:
-        yield f"{said} ({{at}}) in messages of {best['bytes']} bytes: not what the link carries; -a"
+        often = f", {best['messages']} million a second" if best["messages"] else ""
+        longer = "" if "Atomic" in run.what else "; -a"  # an atomic has 8 bytes
+        said += f" ({{at}}) in messages of {best['bytes']} bytes{often}"
+        yield f"{said}: not what the link carries{longer}"
     elif not link_gbits:
         port = next((port for port in _PORTS_GBITS if _GOOD * port <= rate <= port), None)
         said += f" ({{at}}), what a port of {port} Gb/s carries" if port else " ({at})"
@@ -195,5 +196,5 @@ def _record(run: _PerftestRun, row: re.Match[str], time_us: float, traffic: str)
         iters=min(int(row["iters"]), 10**9),
         device=run.fields.get("Device", ""),
         versions=f"perftest {run.what}".strip(),
-        traffic=traffic + _SIDED.get(run.what, ""),
+        traffic=traffic + _SIDED.get(run.what.removeprefix("RDMA_"), ""),
     )

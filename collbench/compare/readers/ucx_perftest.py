@@ -6,6 +6,7 @@ several messages in flight. The size stands in the command (-s) or in a line of 
 1.5 to 1.19 (perftest.c).
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from collbench.machine.topology.rates import most_links, nvlink
 
 TOOL = "ucx_perftest"
 HEADING = re.compile(r"\|.{0,40}\| +(?:latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
-is_mine = HEADING.search
+is_mine = re.compile(rf"{HEADING.pattern}|(?m:^\s{{0,9}}Final:(?:\s+\d[\d.]*){{8}}\s*$)").search
 _COMMAND = re.compile(r"\bucx_perftest(?=(?:\s+\S+)?(?:\s+-|\s*$)|\s+[\d.]+\s*$).*")
 _OPTION = re.compile(r"\s-(?P<name>[ts])[= ]?(?P<value>\w{1,40})(?!\S)")
 _TITLE = re.compile(r"={5,} (?P<test>\w{1,40}) ={5,}|\| Message size: +(?P<size>\d{1,15})\b")
@@ -50,9 +51,12 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             continue
         rate, time_us = float(table.row["mib"]) * 2**20, float(table.row["us"])
         messages = max(int(table.row["rate"]), 1)
-        told_bytes, fitting = rate / messages, _FITTING + 0.5 / messages
-        size_bytes = table.size_bytes
-        if told_bytes and abs(size_bytes / told_bytes - 1) > fitting and size_bytes:
+        told_bytes, rounding = rate / messages, 0.5 / messages
+        near = 1 << round(math.log2(max(told_bytes, 1)))
+        off = abs(near / told_bytes - 1) if rate else 1.0
+        is_near = off <= min(_FITTING, rounding + 0.005 * 2**20 / max(rate, 1))
+        size_bytes = table.size_bytes or (near if is_near else 0)
+        if told_bytes and abs(size_bytes / told_bytes - 1) > _FITTING + rounding and size_bytes:
             remarks.add("size, rate and messages a second do not fit: left out ({at})", table.line)
             continue
         low, high = min(table.rates), max(table.rates)
@@ -66,7 +70,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         said = f"takes {time_us:g} us, half a round trip"
         if not table.is_latency:
             said = f"reaches {rate / 1e9:.4g} GB/s ({rate / 125e6:.4g} Gb/s) one way"
-        of_size = "" if size_bytes else f", in messages of about {told_bytes:.3g} bytes"
+        told = size_bytes or f"about {told_bytes:.3g}"
+        of_size = "" if table.size_bytes else f", in messages of {told} bytes by its rates"
         remarks.add(f"{table.test or TOOL} {said}{of_size} ({{at}})", table.line)
         if size_bytes and rate and time_us:
             sided = [f"rma-{one}" for one in re.findall("put|get|add|swap", table.test)]
@@ -108,7 +113,9 @@ def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
             remarks.add(
                 "the program was bound to no core, which costs time ({at}): -c", line.number
             )
-        elif tables and (row := _ROW.match(line.text.strip())):
+        elif row := _ROW.match(line.text.strip()):
+            if not tables:  # its heading is cut
+                tables.append(_UcxTable(line.number, test, size_bytes, is_latency=False))
             tables[-1].row = row
             tables[-1].rates.append(float(row["now"]) * 2**20 / 1e9)
     return tables
