@@ -95,7 +95,7 @@ def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
         ("Running device_local_copy.\n", "no row: the output ends before a matrix, in line 2"),
         (
             "Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n  0\n 0 9.00\n",
-            "not comparable: device_local_copy, 1 values left out",
+            "not comparable: device_local_copy, 1 value left out",
         ),
         ('{"nvbandwidth": {"error": "no driver"}}', "no list 'testcases': no driver"),
         (JSON[:900], r"line 45, column 7"),

@@ -1,5 +1,6 @@
 """The text of nvbandwidth: for each test a line "Running ...", and one matrix or several with their
-descriptions. What they mean is in nvbandwidth_matrix.
+descriptions. What they mean is in nvbandwidth_matrix. CUDA's sample bandwidthTest prints rates of
+the same kinds: of one GPU, with the host and inside it.
 """
 
 import re
@@ -12,7 +13,10 @@ from collbench.core.record import Record
 
 TOOL = "nvbandwidth"
 _TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
-HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
+_SAMPLE = re.compile(r"(Host to Device|Device to (?:Host|Device)) Bandwidth, \d{1,4} Device")
+HEADING = re.compile(
+    rf"nvbandwidth Version:|Running {_TEST}\.|\[CUDA Bandwidth Test|{_SAMPLE.pattern}"
+)
 is_mine = HEADING.search
 _VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
 _RUNNING = re.compile(rf"(?:Running|Waiving) ({_TEST})\.")
@@ -22,6 +26,9 @@ _DEVICE = re.compile(
     r"(?:Device (\d{1,5})|Process \d{1,5} \(\S{1,200}\): device \d{1,5}):\s*(.{1,99})"
 )
 _PCI = re.compile(r"\s*\([0-9a-fA-F]{8}:[0-9a-fA-F:.]{2,12}\)\s*\Z")
+_SAMPLE_HEADING = re.compile(r"Transfer Size \(Bytes\)\s+Bandwidth\(([MG])B/s\)")
+_SAMPLE_GBS = {"M": 2**20 / 1e9, "G": 1.0}
+_SAMPLE_ROW = re.compile(r"(\d{1,15})\s+(\d{1,9}\.\d{1,6})\Z")
 _LABELS = re.compile(r"\d{1,5}(?:\s+\d{1,5})*\Z")
 _ROW = re.compile(r"(\d{1,5})((?:\s+(?:N/A|\d{1,9}\.\d{1,6}))+)\Z")
 _BEGUN_ROW = re.compile(r"\d{1,5}\s+(?:N/A|\d)")
@@ -58,6 +65,7 @@ class _MatrixParser:
     host: Host = field(default_factory=Host)
     test: str = ""
     current: Matrix | None = None
+    sample_gbs: float = 0.0
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -79,6 +87,14 @@ class _MatrixParser:
         elif _PROGRAM.search(text):
             self.current = None
             self.host, self.test = Host(command=text), ""
+        elif sample := _SAMPLE.match(text):
+            test = f"{sample[1].lower().replace(' ', '_')}_memcpy of bandwidthTest"
+            self.current = Matrix(test=test, place=line.number, columns=("rate",))
+            self.found.append((self.current, self.host))
+        elif unit := _SAMPLE_HEADING.match(text):
+            self.sample_gbs = _SAMPLE_GBS[unit[1]]
+        elif self.sample_gbs and self.current and (row := _SAMPLE_ROW.match(text)):
+            self.current.rows[row[1]] = (f"{float(row[2]) * self.sample_gbs:.4g}",)
         elif self.test or self.host.versions:
             self._take_of_test(line)
 

@@ -25,12 +25,13 @@ from collbench.compare.readers.foreign import (
 )
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.core.text import counted
 from collbench.machine.topology.rates import pcie_of_rate
 
 USUAL_BUFFER_MIB = 512
 MOST_BUFFER_MIB = 1 << 20
 MOST_GPUS = 1024
-WITH_ROWS = "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce"
+WITH_ROWS = "copies between GPUs are read: nvbandwidth -t device_to_device_memcpy_write_ce"
 _COPIES = re.compile(
     r"(?:multinode_)?device_to_device_(bidirectional_)?memcpy_(read|write)_(ce|sm|tma)"
     r"(_(?:read|write)[12]|_total)?\Z"
@@ -111,7 +112,8 @@ def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator
     if copies is None:
         what = matrix.test or "a test without a name"
         remarks.add(
-            f"not comparable: {what}, {matrix.values} values left out ({{at}}){_range(matrix)}",
+            f"not comparable: {what}, {counted(matrix.values, 'value')} left out ({{at}})"
+            f"{_range(matrix)}",
             matrix.place,
         )
         return
@@ -150,8 +152,14 @@ def _records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator
                 versions=host.versions,
                 traffic=f"{direction} copy-{method} gpus-{label}-{column}".strip(),
             )
-    for text, count in _remarks(matrix, host, without, is_both=is_both, is_halved=is_halved):
-        remarks.add(text, *[matrix.place] * count)
+    if without:
+        places = [matrix.place] * without
+        remarks.add("{count} pair{s} of GPUs have no access to each other's memory", *places)
+    if not host.buffer_mib:
+        said = f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer"
+        remarks.add(f"{said}: no command line names another (-b)", matrix.place)
+    if is_halved or not is_both:
+        remarks.add(ways_told("copies", is_both=is_both), matrix.place)
 
 
 def _range(matrix: Matrix) -> str:
@@ -165,23 +173,12 @@ def _range(matrix: Matrix) -> str:
     if not found:
         return ""
     (low, label, column), high = min(found), max(found)[0]
-    said = f": {low:g} (row {label}, column {column}) to {high:g}"
+    said = f": {low:g} (row {label}, column {column}) to {high:g}" if low < high else f": {low:g}"
+    if "local" in matrix.test or matrix.test.startswith("device_to_device_memcpy of"):
+        return f"{said} GB/s; the memory carries twice that, as each byte is read and written"
     is_of_host = matrix.test.startswith(("host_to_device_memcpy", "device_to_host_memcpy"))
     links = {pcie_of_rate(low), pcie_of_rate(high)} if is_of_host else {""}
     return said if len(links) > 1 or "" in links else f"{said}, as {links.pop()} gives"
-
-
-def _remarks(
-    matrix: Matrix, host: Host, without: int, *, is_both: bool, is_halved: bool
-) -> Iterator[tuple[str, int]]:
-    """Texts for Remarks, each with how often it is said."""
-    if without:
-        yield "no copies of {count} pair{s} of GPUs: no access to each other's memory", without
-    if not host.buffer_mib:
-        said = f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer"
-        yield f"{said}: no command line names another (-b)", 1
-    if is_halved or not is_both:
-        yield ways_told("copies", is_both=is_both), 1
 
 
 def is_matrix(rows: Sequence[Sequence[str]]) -> bool:
