@@ -1,5 +1,6 @@
 """What people paste: tables without hashes, without headings, of other tools, and no results."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
    D\\D     0      1
      0 1500.00  {there}
      1   {back} 1500.00
+"""
+SAMPLE = """ Host to Device Bandwidth, 1 Device(s)
+   Transfer Size (Bytes)        Bandwidth(GB/s)
+   32000000                     13.1
 """
 PERFTEST = """                    RDMA_Write BW Test
  Dual-port       : OFF          Device         : mlx5_0
@@ -59,6 +64,14 @@ def test_rows_without_their_heading(tmp_path: Path) -> None:
     assert any("heading is missing" in text for text in loaded.remarks)
 
 
+def test_labels_before_the_sizes_are_runs_of_their_own(tmp_path: Path) -> None:
+    row = " {} 1048576 262144 float sum {} 10.49 {} 0 {} 10.49 {} 0\n"
+    rows = row.format(1, 100, 10.49, 100, 10.49) + row.format(2, 100, 15.73, 100, 15.73)
+    text = f"nodes  size count type redop time algbw busbw #wrong time algbw busbw #wrong\n{rows}"
+    loaded = load(written(tmp_path, text, "allreduce.txt"))
+    assert [record.ranks for record in loaded.records] == [2, 2, 4, 4]
+
+
 def test_one_rank_sends_nothing(tmp_path: Path) -> None:
     text = output(VERSIONS[-1], "allreduce", 1, [100.0, 3000.0])
     with pytest.raises(UsageError, match="nothing travels") as caught:
@@ -67,17 +80,13 @@ def test_one_rank_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_first_time_without_warm_up_is_no_result(tmp_path: Path) -> None:
-    lines = TABLE.splitlines(keepends=True)
+    cold = re.sub(r"warmup iters: \d+ iters: \d+", "warmup iters: 0 iters: 1", TABLE)
+    lines = cold.splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if line.strip()[:1].isdigit())
     cells = lines[at].split()
     cells[5:7] = [str(float(cells[5]) * 1000), "0.00"]
     lines[at] = "  ".join([*cells[:7], "0.00", *cells[8:]]) + "\n"
-    cold = (
-        "# nThread 1 nGpus 4 minBytes 8 maxBytes 9 step: 2 warmup iters: 0 iters: 1 agg iters: 1\n"
-    )
-    start = next(n for n, line in enumerate(lines) if line.startswith("#"))
-    text = cold + "".join(line for line in lines[start:] if "nThread" not in line)
-    loaded = load(written(tmp_path, text, "allreduce.txt"))
+    loaded = load(written(tmp_path, "".join(lines), "allreduce.txt"))
     assert len(loaded.records) == 3
     assert any("-w 0" in text and "left out" in text for text in loaded.remarks)
     assert any("-n 1" in text for text in loaded.remarks)
@@ -153,7 +162,10 @@ def test_latencies_of_other_tools(name: str, times: list[float], said: str) -> N
 
 
 def test_what_is_read_is_no_match_of_what_is_written(tmp_path: Path) -> None:
-    for what, note in (("RDMA_Read", "one-way rma-get"), ("RDMA_Atomic", "one-way rma-atomic")):
+    for what, note in (
+        ("RDMA_Read", "one-way rma-get"),
+        ("Atomic CMP_AND_SWAP", "one-way rma-atomic"),
+    ):
         text = (DATA / "perftest_latency.txt").read_text().replace("Send", what)
         (tmp_path / "lat.txt").write_text(text)
         loaded = load(tmp_path / "lat.txt")
@@ -171,7 +183,9 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
         (rows.replace("10.49 ", "5.24 "), "prints algbw 5.24 GB/s, but 1048576 bytes in 100"),
         (f"# size count type\n{rows}", "does not name the collective"),
         ("# size count type time | # size count type time\n", "two tables side by side"),
-        ("[CUDA Bandwidth Test] - Starting...\n", "copies between a host and a GPU"),
+        ("nccom-test -r 2 allr\n", "collectives on AWS Neuron"),
+        ("allr: 40.1 GB/s\n", "rates by a program that we do not know"),
+        (SAMPLE, "1 value left out .line 1.: 13.1, as PCIe 3.0 x16 or 4.0 x8 gives"),
         (UCX.format(2325.25, 21526.05), "unsteady: 2.44 to 22.6 GB/s within one test"),
         (UCX.format(9 * 10**5, 9 * 10**5), "more than links of a GPU carry"),
     ):

@@ -222,8 +222,9 @@ def _some(places: Sequence[int]) -> str:
     >>> _some([3, 4]), _some(range(9))
     ('3, 4', '0, 1, 2, 3, 4 ...')
     """
-    more = " ..." if len(places) > MOST_PLACES_NAMED else ""
-    return ", ".join(map(str, places[:MOST_PLACES_NAMED])) + more
+    known = list(dict.fromkeys(places))
+    more = " ..." if len(known) > MOST_PLACES_NAMED else ""
+    return ", ".join(map(str, known[:MOST_PLACES_NAMED])) + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +273,8 @@ def _difference(a: ForeignTable, b: ForeignTable) -> str:
         return ": they print at once, so neither ran alone"
     for title in dict.fromkeys((*a.conditions, *b.conditions)):
         one, other = a.conditions.get(title, ""), b.conditions.get(title, "")
-        if one != other:
+        # words that one of two commands has above it may be of anything
+        if one != other and ((one and other) or title != "the text above"):
             return f": {title} differs: {one or 'none'} | {other or 'none'}"
     return ""
 

@@ -30,7 +30,7 @@ _TIME = re.compile(
 
 # of one that is repeated
 _COUNT = re.compile(r"\b(?:run|iter\w*|trial|repeat\w*|round|rep|pass)\W{0,3}\d+", re.IGNORECASE)
-_LOGGED = re.compile(r"\b(?:INFO|WARN(?:ING)?|DEBUG|TRACE|ERROR)\b")
+_LOGGED = re.compile(r"\b(INFO|WARN(?:ING)?|DEBUG|TRACE|ERROR)\b|^(real|user|sys)\s|^\[\S+:\d+\]")
 _MOST_WORDS = 80  # characters, that are nearest to the table
 _MASK = "~"
 _MASKED = re.compile(r"\s*~+\s*")

@@ -315,6 +315,7 @@ def _conditions(run: TableRun) -> dict[str, str]:
     return {
         "the stream of lines": run.stream,
         "the line above": run.command or run.words,
+        "the text above": run.words if run.command else "",
         "what is set": " ".join(f"{name}={value}" for name, value in sorted(run.settings.items())),
         "how it ran": " ".join(f"{name}: {value}" for name, value in sorted(run.modes.items())),
         "the host": hosts_line(run.hosts.values()),

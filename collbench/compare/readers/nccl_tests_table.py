@@ -9,7 +9,7 @@ outputs of both. Versions before March 2019 had other columns, and times in mill
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collbench.compare.readers.foreign import NUMBER
 from collbench.compare.readers.launch_line import (
@@ -24,16 +24,18 @@ from collbench.compare.readers.proof import MOST_RANKS
 # What only nccl-tests prints, at the start of its lines.
 HEADING = re.compile(
     r"(?:#\s{0,3})?(?:nThread:?\s{1,3}\d{1,6}\s{1,3}nGpus:?\s|Out of bounds values\s{0,5}:)"
-    r"|#\s{1,40}size\s{1,40}count\s{1,40}type\b"
+    r"|#\s{1,40}(?:\w{1,20}\s{1,40})?size\s{1,40}count\s{1,40}type\b"
     r"|#\s{0,3}nccl-tests version\s"
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
-TABLE_HEADING = re.compile(r"#\s+size\s+count\s+type\b(.*)")
+# label: of a column that people put before the sizes, such as a number of nodes
+TABLE_HEADING = re.compile(r"#\s+(?:(?P<label>\w{1,20})\s+)?size\s+count\s+type\b(?P<rest>.*)")
+_LABELLED = re.compile(r"(\S{1,40})\s+(?=\d{1,18}\s+\d{1,18}\s+[a-z]\w{1,20}\b)")
 # of what a forum or a person took the sign of a comment; a launcher's tag may stand before it
 _BARE = re.compile(
     r"^((?:[^#\n]{0,120}?(?:[>\]:|)]|\dZ| [FP]) ?)?)[ \t]{0,80}"
     r"(?=nccl-tests version|Collective test (?:starting|concluded)|Using devices"
-    r"|nThread:? +\d+ +nGpus|Rank +\d+ +.{0,99}?\bon +\S+ +device|size +count +type"
+    r"|nThread:? +\d+ +nGpus|Rank +\d+ +.{0,99}?\bon +\S+ +device|(?:\w{1,20} +)?size +count +type"
     r"|\((?:B|bytes)\) +\(elements\)|(?:out-of|in)-place +|Out of bounds values +:"
     r"|Avg bus bandwidth +:|Blocking Enabled)",
     re.MULTILINE,
@@ -108,7 +110,7 @@ def as_printed(text: str) -> tuple[str, bool]:
     ('# Using devices', False)
     """
     text = _BARE.sub(r"\1# ", text)
-    row = None if re.search(r"#\s+size\s+count", text) else _WHOLE_ROW.search(text)
+    row = None if TABLE_HEADING.search(text) else _WHOLE_ROW.search(text)
     if row is None:
         return text, False
     before = " redop" * bool(row["redop"]) + " root" * bool(row["root"])
@@ -143,6 +145,7 @@ class TableRun:
     nranks: int = 0
     launched: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    label: str = ""
     columns: tuple[str, ...] = ()
     columns_before: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
@@ -255,6 +258,8 @@ class RunParser:
             run.launched = run.launched or command.ranks
         elif _TABLE_LINE.match(text):
             self._add_row(line, text)
+        elif (labelled := _LABELLED.match(text)) and self._is_of_label(line, labelled[1]):
+            self._add_row(line, text[labelled.end() :])
         elif _REST.fullmatch(text):
             if line.stream in self.current:
                 _add_rest(self.current[line.stream], text)
@@ -268,6 +273,19 @@ class RunParser:
         run = self.current.get(line.stream)
         is_comment = line.text.startswith("#") and run is not None and run.is_table
         return is_comment and _TABLE_LINE.match(line.text.lstrip("# ")) is not None
+
+    def _is_of_label(self, line: Line, label: str) -> bool:
+        """Whether the table has labels; the rows of each are a run of their own."""
+        run = self.current.get(line.stream)
+        if run is None or not run.label:
+            return False
+        words = f"{run.label} {label}"
+        if run.rows and run.words != words:
+            run = replace(run, first=line.number, rows=[], broken=[], halves=[], nothing=[])
+            self.runs.append(run)
+            self.current[line.stream] = run
+        run.words = words
+        return True
 
     def _add_row(self, line: Line, text: str) -> None:
         row, table = _TABLE_LINE.match(text), self.current.get(line.stream)
@@ -287,8 +305,9 @@ class RunParser:
         """A line of a shell, which names the program of the next table and what is set for it, or
         words on it.
         """
-        self.words = words_above(self.words, line)
         programs = set(_PROGRAM.findall(line.text))
+        if len(programs) != 1:
+            self.words = words_above(self.words, line)
         settings = settings_in(line.text)
         if is_export(line.text):
             self.exported |= settings
@@ -374,7 +393,7 @@ def _add_comment(run: TableRun, number: int, line: str) -> None:
 
 
 def _add_heading(run: TableRun, number: int, heading: re.Match[str]) -> None:
-    words = tuple(heading[1].split())
+    words, run.label = tuple(heading["rest"].split()), heading["label"] or ""
     first = next((at for at, word in enumerate(words) if word in _TIMES), len(words))
     run.columns_before, run.columns, run.heading_line = words[:first], words[first:], number
     if len(run.placements) != sum(column in _TIMES for column in words):

@@ -100,6 +100,7 @@ class _OsuTable:
     backend: str
     ranks: int
     command: str
+    words: str
     stream: str
     transfer: re.Match[str] | None
     version: str = ""
@@ -176,7 +177,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         where = tables[-1].line if tables else 1
         raise UsageError(
             f"{name}, line {where}: no row: {'; '.join(said) or 'nothing follows the title'}",
-            "the run failed, is no collective's, or of 0 bytes alone (-m 1:)",
+            "the run failed, has 0 bytes alone (-m 1:), or is not such as osu_alltoall, which is read",
         )
     if any(table.rows and table.op and table.transfer is None for table in tables):
         said = ("times are means over ranks, not the slowest rank's", *said)
@@ -254,7 +255,8 @@ def _conditions(table: _OsuTable) -> dict[str, str]:
     """What two tables of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": table.stream,
-        "the line above": table.command,
+        "the line above": table.command or table.words,
+        "the text above": table.words if table.command else "",
         "the version": table.version,
         "the memory": f"{table.memory} {table.buffers}".strip(),
     }
@@ -368,7 +370,8 @@ class _OsuParser:
             last=line.number,
             backend=backend,
             ranks=self._ranks(transfer),
-            command=self.command or self.words,
+            command=self.command,
+            words=self.words,
             stream=line.stream,
             transfer=transfer,
         )
