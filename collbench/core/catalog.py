@@ -55,7 +55,8 @@ def read_by(text: str, file: str, *asked: str) -> tuple[str, str] | None:
     """
     text = "\n".join(without_prefix(plain_text(text[:_MOST_TOLD_CHARS]).split("\n")))
     for one in load("causes", "files")["files"]:
-        if one.get("command") not in asked and re.search(one["pattern"], text, re.MULTILINE):
+        others = {one.get("command"), *one.get("never", ())}
+        if others.isdisjoint(asked) and re.search(one["pattern"], text, re.MULTILINE):
             return one["what"], one.get("to_do") or f"collbench {one['command']} {file} reads it"
     return None
 
