@@ -177,7 +177,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         where = tables[-1].line if tables else 1
         raise UsageError(
             f"{name}, line {where}: no row: {'; '.join(said) or 'nothing follows the title'}",
-            "the run failed, has 0 bytes alone (-m 1:), or is not such as osu_alltoall, which is read",
+            "the run failed, has 0 bytes alone (-m 1:), or is of another kind than osu_alltoall",
         )
     if any(table.rows and table.op and table.transfer is None for table in tables):
         said = ("times are means over ranks, not the slowest rank's", *said)
