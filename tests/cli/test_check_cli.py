@@ -206,23 +206,6 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
         assert "every element of 9 results compared" in run.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
-        (("--gpus", "0,1"), "--gpus: the CPUs are checked"),
-        (("--backend", "mpi"), "'mpi' is not one of cuda, nccl, cpu"),
-        (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
-        (("--json", ""), "an empty name of a file"),
-        (("--save", "--nodes", ""), "--nodes: an empty name of a folder"),
-    ],
-)
-def test_wrong_options(invoke: Invoke, words: tuple[str, ...], said: str) -> None:
-    code, out, err = invoke("check", *words)
-    assert (code, out) == (2, "")
-    assert said in err
-
-
 def test_a_file_that_cannot_be_written_is_said_before_the_work(
     invoke: Invoke, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from shlex import split
 
 import click
 import pytest
@@ -23,12 +24,16 @@ from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
 from tests.support.commands import Capture
+from tests.support.runs import ROOT
 from tests.support.tiers import tiered
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
-PAIRS = Path(__file__).parent.parent.parent / "docs" / "examples" / "pairs.csv"
-RESULTS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
+PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
+RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
+MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
+# exit code, command and words of the error and its hint, of which " ... " leaves some out
+REFUSALS = Path(__file__).with_name("refusals.tsv").read_text().splitlines()
 
 
 def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
@@ -43,36 +48,16 @@ def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
     return code, lines[0].removeprefix("Error: "), lines[1].removeprefix("Hint: ")
 
 
-@pytest.mark.parametrize(
-    ("args", "meant"),
-    [
-        (["swep"], "sweep"),
-        (["Compare"], "compare"),
-        (["sweep", "--algoo", "ring"], "--algo"),
-        (["sweep", "-algo", "ring"], "--algo"),
-        (["sweep", "--algoo=ring"], "--algo"),
-        (["topo", "--rate"], "--rates"),
-        (["sweep", "--op", "allreduc"], "allreduce"),
-        (["sweep", "--algo", "rnig"], "ring"),
-        (["sweep", "--proto", "lll"], "ll"),
-        (["sweep", "--transport", "smh"], "shm"),
-        (["sweep", "--backend", "cdua"], "cuda"),
-        (["sweep", "--dtype", "flot32"], "float32"),
-        (["sweep", "--redop", "summ"], "sum"),
-        (["sweep", "--launch", "grpah"], "graph"),
-        (["sweep", "--preset", "quik"], "quick"),
-        (["sweep", "--backend", "model", "--machine", "dgx-1vv"], "dgx-1v"),
-        (["topo", "--machine", "hgx-h10"], "hgx-h100"),
-        (["compare", str(RESULTS), "--against", "h200-x4"], "h200x4"),
-        (["compare", str(RESULTS), str(RESULTS), "--across", "groop"], "group"),
-        (["algos", "rnig"], "ring"),
-        (["algos", "ring", "--op", "alreduce"], "allreduce"),
-        (["overlap", "--priority", "hihg"], "high"),
-    ],
-)
-def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant: str) -> None:
-    code, _, hint = complaint(capfd, *args)
-    assert (code, hint) == (2, f"did you mean {meant}?")
+@pytest.mark.parametrize("line", [line for line in REFUSALS if line[0] != "#"])
+def test_what_is_mistyped_or_makes_no_sense_is_refused(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, words, said = line.split("\t")
+    args = split(words.format(rows=RESULTS, matrix=MATRIX, job=JOB, nl="\n"))
+    found, error, hint = complaint(capfd, *args)
+    assert found == int(code)
+    assert all(part in f"{error} Hint: {hint}" for part in said.split(" ... "))
 
 
 def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
@@ -93,48 +78,6 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
         "  all, there are 2",
         "Hint: give hot:1 to hot:2, or more ranks",
     ]
-
-
-@pytest.mark.parametrize(
-    ("args", "message", "hint"),
-    [
-        (["sweep", "--op"], "option '--op' requires an argument", "'collbench sweep --help'"),
-        (["sweep", "ring"], "got unexpected extra argument (ring)", "'collbench sweep --help'"),
-        (["sweep", "--csv", "/"], "--csv: / is a directory", "give the name of a file"),
-        (
-            ["sweep", "--backend", "model", "--machine", "dgx-1v", "--ranks", "9"],
-            "dgx-1v has 8 GPUs, not 9",
-            "use fewer --ranks",
-        ),
-        (["compare"], "FILES is missing", "'collbench compare --help'"),
-        (["compare", "--all=3", "x"], "option '--all' does not take a value", "compare --help"),
-        (["--nothing"], "there is no option '--nothing'", "'collbench --help'"),
-        (
-            ["sweep", "-n", "-1"],
-            "--iters: '-1' is not a whole number from 0 to 1000000000",
-            "for example 10",
-        ),
-        (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 1"),
-        (["sweep", "--ranks", "5000"], "--ranks: '5000' is not a number of ranks", "example 4"),
-        (["compare", "x", "--fail-below", "-1"], "--fail-below: '-1' is not a percentage", "5%"),
-        (["compare", "no\nfile.csv"], "cannot read no file.csv", "give a file of results"),
-    ],
-)
-def test_errors_of_click_look_like_ours(
-    capfd: Capture, args: list[str], message: str, hint: str
-) -> None:
-    code, error, advice = complaint(capfd, *args)
-    assert code == 2
-    assert error.startswith(message)
-    assert hint in advice
-
-
-@pytest.mark.parametrize("name", ["explain", "litmus"])
-def test_commands_of_earlier_versions_say_what_replaced_them(capfd: Capture, name: str) -> None:
-    code, error, advice = complaint(capfd, name, "--help")
-    assert code == 2
-    assert error.startswith(f"{name} is no command any more")
-    assert "`trace`" in advice or "`auto`" in advice
 
 
 def _options() -> Iterator[tuple[str, click.Option]]:
@@ -254,86 +197,6 @@ def test_the_former_name_of_an_option_is_an_alias(capfd: Capture) -> None:
         )
     assert run(["sweep", "--help"]) == 0
     assert "--sweep" not in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (("--backend", "cpu", "--machine", "dgx-1v"), "--machine: no backend of this sweep models"),
-        (("--backend", "cuda", "--machine", "cpu-2"), "--machine: no backend of this sweep models"),
-        (("--backend", "cpu", "--seed", "3"), "--seed: only a soak draws random numbers"),
-        (("--soak", "5", "--repeats", "3"), "--repeats: --soak measures no times"),
-        (("--soak", "5", "--dry-run"), "--dry-run: it shows the points of a sweep"),
-        (("--sizes", "1K", "-f", "2"), "--stepfactor: --sizes gives the sizes as a list"),
-        (("-f", "2", "-i", "8"), "--stepfactor: -i gives the step"),
-        (("--op", "allgather", "--redop", "max"), "--redop: no collective of this sweep reduces"),
-        (("--op", "AllReduce,alltoall", "--root", "1"), "--root: no collective of this sweep has"),
-        (("--backend", "model", "-n", "20"), "--iters: the model backend computes its times"),
-        (("--backend", "model", "--hot"), "--hot: the model backend computes its times"),
-    ],
-)
-def test_sweep_refuses_what_has_no_effect(
-    capfd: Capture, args: tuple[str, ...], match: str
-) -> None:
-    code, error, _ = complaint(capfd, "sweep", *args)
-    assert code == 2
-    assert error.startswith(match)
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("algos", "ring", "--msccl"),
-        ("compare", "x.csv", "--bands"),
-        ("compare", "x.csv", "--nccl-rows"),
-        ("sweep", "--trace", "x"),
-        ("doctor", "--html", "x"),
-    ],
-)
-def test_an_option_that_is_gone_says_what_replaced_it(
-    capfd: Capture, args: tuple[str, ...]
-) -> None:
-    code, error, hint = complaint(capfd, *args)
-    assert code == 2
-    assert error.endswith("is no option any more") and hint
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (("--across", "group"), "--across: there is no base"),
-        (("--force",), "--force: there is no base"),
-        (("--fail-below", "5"), "--fail-below: there is no base"),
-        (("--all", "--env"), "--all: it shows all rows of the answers"),
-        (("base.csv", "--env"), "--env: for one file only"),
-        (("--html", "page.html", "--env"), "--env: --html stands alone"),
-        (("--plot", "x.svg", "--env"), "--env: --plot draws the answers"),
-        (("base.csv", "--plot", "x.svg"), "--plot: a picture shows one file"),
-    ],
-)
-def test_compare_refuses_what_has_no_effect(
-    capfd: Capture, args: tuple[str, ...], match: str
-) -> None:
-    code, error, _ = complaint(capfd, "compare", str(RESULTS), *args)
-    assert code == 2
-    assert error.startswith(match)
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (("overlap", "--backend", "copies", "--op", "reduce"), "--op: plain copies are no"),
-        (("overlap", "--backend", "nccl,copies", "--cluster", "4"), "--cluster: only our own"),
-        (("overlap", "--backend", "nccl", "--channels", "8"), "--channels: NCCL chooses"),
-        (("algos", "ring", "--op", "allreduce", "--root", "1"), "--root: allreduce has no root"),
-    ],
-)
-def test_other_commands_refuse_what_has_no_effect(
-    capfd: Capture, args: tuple[str, ...], match: str
-) -> None:
-    code, error, _ = complaint(capfd, *args)
-    assert code == 2
-    assert error.startswith(match)
 
 
 @pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")

@@ -2,7 +2,6 @@
 and options that contradict each other.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -321,26 +320,6 @@ def test_broken_files_are_usage_errors(
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (["--from", "no.csv"], "cannot read no.csv"),
-        (["--from", "a.csv", "--size", "1M"], "--size: nothing is measured with --from"),
-        (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
-        (["--csv", "-", "--json", "-"], "--json: --csv writes there"),
-        (["--size", "0"], "--size: a message of 0 bytes"),
-        (["--blame"], "--blame is no option any more"),
-        (["--ranks", "1"], "--ranks: '1' is not a whole number from 2"),
-    ],
-)
-def test_what_contradicts_itself_is_a_usage_error(
-    invoke: Invoke, args: Sequence[str], match: str
-) -> None:
-    code, out, err = invoke(*args)
-    assert (code, out) == (2, "")
-    assert match in err
 
 
 def test_of_many_hosts_the_slower_direction_is_shown() -> None:

@@ -57,30 +57,6 @@ def test_documents_have_the_same_rows(tmp_path: Path, capsys: Capture) -> None:
     assert all(float(row["before_us"]) > 0 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--sizes", "1G:8"), "no size"),
-        (("--sizes", "8:1G:x1"), "no sizes"),
-        (("--sizes", "8:1G:8"), "no range"),
-        (("--hosts", "0"), "not a number of hosts"),
-        (("--set", "nvlnk=half"), "nvlink"),
-        (("--json", "-", "--csv", "-"), "--csv writes there"),
-        (("--set", "gpus=1"), "nothing travels"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    options: tuple[str, ...], message: str, capsys: Capture
-) -> None:
-    assert run(["predict", "--machine", "hgx-h100", "--op", "sendrecv", *options]) in (2, 3)
-    assert message in capsys.readouterr().err
-
-
-def test_a_machine_without_a_network_is_no_cluster(capsys: Capture) -> None:
-    assert run(["predict", "--machine", "rtx4090x4", "--hosts", "2"]) == 3
-    assert "no NIC" in capsys.readouterr().err
-
-
 @tiered(
     ("machine", "hosts", "is_known"),
     [

@@ -60,21 +60,3 @@ def test_a_pasted_matrix_with_what_it_cannot_know(capsys: Capture) -> None:
     assert run([*asked, "--hosts", "1", "--links", "nvlink2"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert float(rows[0]["busbw_gbs"]) == pytest.approx(120, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--topo", str(MATRIX), "--hosts", "2"), "no NIC of a known rate"),
-        (("--topo", str(MATRIX)), "no known rate"),
-        (("--topo", str(MATRIX), "--machine", "dgx-1"), "another machine"),
-        (("--topo", str(MATRIX), "--nic", "fast"), "not the rate of a NIC"),
-        (("--topo", str(MATRIX), "--links", "nvlink9"), "neither a generation"),
-        (("--machine", "dgx-1", "--nic", "100G"), "does not tell"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    options: tuple[str, ...], message: str, capsys: Capture
-) -> None:
-    assert run(["predict", *options]) in (2, 3)
-    assert message in capsys.readouterr().err

@@ -146,27 +146,6 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
     assert all(",tree,ll,16," in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("args", "code"),
-    [
-        ((), 2),
-        ((TRACE, "--mix", "ddp:7B"), 2),
-        (("--mix", "ddp:7"), 2),
-        (("none.log",), 2),
-        ((TRACE, "--backend", "cpu", "--machine", "hgx-h100"), 2),
-        ((TRACE, "--backend", "mpi", "--algo", "ring"), 2),
-        ((TRACE, "--backend", "cpu", "--tuner", "nccl.conf"), 2),
-        ((TRACE, "--backend", "nccl", "--dry-run", "--tuner", "nccl.conf"), 2),
-        ((TRACE, "--dry-run", "--csv", "rows.csv"), 2),
-        (("--mix", "fsdp:70B/512", "--machine", "hgx-h100"), 2),
-        ((TRACE, "--backend", "cuda"), 3),
-    ],
-)
-def test_refusals(args: tuple[str, ...], code: int, capsys: Capture) -> None:
-    assert run(["replay", *args]) == code
-    assert capsys.readouterr().err.count("Error: ") == 1
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: Capture) -> None:
     """A gzip of a log that ends early, and a pickle."""
     line = "n1:7:7 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 9 datatype 7"

@@ -117,48 +117,6 @@ def test_several_hosts_are_named_once(invoke: Invoke, monkeypatch: pytest.Monkey
     assert out.count("2 hosts alike") == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (["--from", "a.xml", "--machine", "dgx-1v"], "--machine: --from gives another machine"),
-        (["--record", "a.json", "--from", "a.xml"], "--record: for this machine only"),
-        (["--record", "a.json", "--machine", "dgx-1v"], "--record: for this machine only"),
-        (["--measure", "--machine", "dgx-1v"], "--measure: for this machine only"),
-        (["--save", "a.json"], "--save: nothing is measured"),
-        (["--json", "--xml"], "--json and --xml would mix on stdout"),
-        (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
-        (["--measure", "--save", "-", "--xml"], "--xml and --save - would mix on stdout"),
-        (["--infer"], "--infer is no option any more"),
-        (["--budget", "3s"], "--budget is no option any more"),
-    ],
-)
-def test_what_contradicts_itself_is_a_usage_error(
-    invoke: Invoke, args: list[str], match: str
-) -> None:
-    code, out, err = invoke(*args)
-    assert (code, out) == (2, "")
-    assert match in err
-    assert "Hint: " in err
-
-
-@pytest.mark.parametrize(
-    ("args", "hint"),
-    [
-        (
-            ["--from", str(TOPOLOGIES / "dgx1v-topo-m.txt"), "--xml"],
-            "give NCCL's topology XML, or a file of collbench topo --record",
-        ),
-        (["--from", "/dev/null"], "known are NCCL's and RCCL's topology XML, nvidia-smi topo -m"),
-    ],
-)
-def test_what_cannot_be_read_or_written_says_what_can(
-    invoke: Invoke, args: list[str], hint: str
-) -> None:
-    code, out, err = invoke(*args)
-    assert (code, out) == (2, "")
-    assert f"Hint: {hint}" in err
-
-
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(
     invoke: Invoke, dgx: Topology, tmp_path: Path
 ) -> None:

@@ -57,17 +57,3 @@ def test_a_rank_that_comes_late_is_named(proto: str, late: int) -> None:
         found = late_rank(launch, path)
         assert found is not None
         assert found[0] == late
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (["--size", "0"], "a size of 0 bytes"),
-        (["--out", "a", "--json", "a"], "--json: --out writes there, too"),
-        (["--op", "alltoall", "--algo", "halving"], "halving"),
-        (["--size", "64M", "--launches", "1000", "-n", "2"], "actions in the launches"),
-    ],
-)
-def test_what_cannot_be_traced_is_refused(capfd: Capture, args: list[str], match: str) -> None:
-    assert run(["trace", *args]) in (2, 3)
-    assert match in capfd.readouterr().err
