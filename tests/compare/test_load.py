@@ -3,10 +3,10 @@ Each format has tests of its own.
 """
 
 import json
-import random
 import re
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pandas as pd
 import pytest
@@ -18,6 +18,7 @@ from collbench.core.errors import UsageError
 from collbench.core.frame import frame_of
 from collbench.core.record import COLUMNS, header, read
 from collbench.core.text import printable
+from tests.fuzz import mutate
 from tests.support.results import DATA, SAMPLES, SWEEP, check_form, sample_json, written
 from tests.support.tiers import tiered
 
@@ -213,42 +214,6 @@ def test_two_megabytes_of_one_thing_are_refused(line: bytes, tmp_path: Path) -> 
         load(file)
 
 
-def mangled(text: str, seed: int) -> str:
-    """The text with some of its pieces cut, doubled, swapped and replaced."""
-    chance = random.Random(seed)
-    for _ in range(chance.randrange(1, 6)):
-        start = chance.randrange(len(text) + 1)
-        end = min(len(text), start + chance.choice((1, 1, 3, 20, 200)))
-        other = chance.randrange(len(text) + 1)
-        text = (
-            text[:start]
-            + chance.choice(
-                (
-                    "",
-                    text[start:end] * 2,
-                    text[other : other + 40],
-                    "-1",
-                    "nan",
-                    "1e999",
-                    "9" * 30,
-                    "N/A",
-                    "\n",
-                    "#",
-                    ",",
-                    '"',
-                    ";",
-                    " ",
-                    "\u00e9",
-                    "0",
-                    "time",
-                    "[",
-                )
-            )
-            + text[end:]
-        )
-    return text
-
-
 SMALL_SWEEP = "".join(SWEEP.read_text().splitlines(keepends=True)[:8])
 TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in SAMPLES)]
 
@@ -261,7 +226,7 @@ TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in 
 )
 @given(text=st.sampled_from(TEXTS), seed=st.integers(min_value=0, max_value=2**32))
 def test_mangled_files_give_a_table_or_a_usage_error(text: str, seed: int, tmp_path: Path) -> None:
-    file = written(tmp_path, mangled(text, seed))
+    file = written(tmp_path, mutate.data(Random(seed), text))
     try:
         loaded = load(file)
     except UsageError as error:

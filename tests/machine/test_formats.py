@@ -2,9 +2,8 @@
 
 import gzip
 import json
-import random
 from pathlib import Path
-from shlex import split
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import _build, nccl_xml, topology_json
 from collbench.machine.topology.model import Link, Node, Topology
+from tests.fuzz import mutate
 from tests.support.tiers import tiered
 from tests.support.topologies import OWN, REAL, needs_real, real_files
 
@@ -301,45 +301,10 @@ def is_clean(text: str) -> None:
         return
 
 
-def mangled(text: str, seed: int) -> str:
-    """The text with a few cuts, doublings, swaps and foreign characters, most inside of attributes
-    and cells.
-    """
-    chance = random.Random(seed)
-    for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(text) + 1)
-        length = chance.choice((1, 1, 2, 5, 20, 200))
-        piece = text[place : place + length]
-        foreign = chance.choice(
-            (
-                '"',
-                "<",
-                ">",
-                "\t",
-                "\n",
-                *split("X GPU1 NV9 0x -1"),
-                "9" * 20,
-                "\x1b[",
-                "é",
-                "\u0664",
-                "\ud7ff",
-                "{",
-                "null",
-                "&a;",
-            )
-        )
-        text = (
-            text[:place]
-            + chance.choice(("", piece * 2, foreign, piece[::-1], piece.swapcase()))
-            + text[place + chance.choice((0, length)) :]
-        )
-    return text
-
-
 @settings(max_examples=120)
 @given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
 def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
-    is_clean(mangled(SAMPLES[which], seed))
+    is_clean(mutate.text(Random(seed), SAMPLES[which]))
 
 
 @settings(max_examples=60)
@@ -364,4 +329,4 @@ def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
     files = [file for file in real_files() if REAL in file.parents]
-    is_clean(mangled(files[seed % len(files)].read_text(), seed))
+    is_clean(mutate.text(Random(seed), files[seed % len(files)].read_text()))
