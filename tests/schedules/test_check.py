@@ -96,65 +96,44 @@ def test_accepts_an_exchange() -> None:
     assert check(schedule_of(exchange())).hops == 1
 
 
-def test_a_rank_added_twice() -> None:
-    twice = Step(src=(IN, IN), recv=(Edge(1, "x"),), dst=OUT)
-    programs = exchange()
-    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (twice,)),)
-    refuse(programs, "adds a rank twice")
+SENDS = (Step(src=(IN,), send=(Edge(1, "x"),)),)
+ADDS = Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT)
 
 
-def test_a_missing_contribution() -> None:
-    programs = exchange()
-    programs[0] = (
-        track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(recv=(Edge(1, "x"),), dst=OUT),)),
-    )
-    refuse(programs, "ends as input chunk 0 of ranks 1 .*, wanted input chunk 0 of ranks 0, 1")
+@pytest.mark.parametrize(
+    ("rounds", "match"),
+    [
+        ((SENDS, (replace(ADDS, src=(IN, IN)),)), "adds a rank twice"),
+        ((SENDS, (replace(ADDS, src=()),)),
+         "ends as input chunk 0 of ranks 1 .*, wanted input chunk 0 of ranks 0, 1"),
+        ((SENDS, (replace(ADDS, dst=TMP),)), "ends as nothing"),
+        (((replace(SENDS[0], src=(Operand("in", 1),)),), (ADDS,)), "adds input chunk 1 of ranks 0"),
+        ((SENDS * 2, (ADDS,)), "a message of 2 chunks from rank 0 where 1 are read"),
+        ((SENDS, SENDS, (ADDS,)),
+         "adds input chunk 0 of ranks 0 .piece 0. to input chunk 0 of ranks 1 .piece 1."),
+        ((SENDS, (Step(src=(OUT,), dst=TMP), ADDS)), "one step reads out.0. and another writes it"),
+        ((SENDS, (ADDS, Step(src=(IN,), dst=OUT))), "two steps write out.0."),
+    ],
+)  # fmt: skip
+def test_a_rank_of_an_exchange_that_does_something_else(
+    rounds: tuple[Round, ...], match: str
+) -> None:
+    refuse([(track(*rounds),), exchange()[1]], match)
 
 
-def test_an_output_never_written() -> None:
-    programs = exchange()
-    programs[0] = (
-        track(
-            (Step(src=(IN,), send=(Edge(1, "x"),)),),
-            (Step(src=(IN,), recv=(Edge(1, "x"),), dst=TMP),),
-        ),
-    )
-    refuse(programs, "ends as nothing")
+def test_slots_left_full() -> None:
+    programs = [(track(SENDS, SENDS, (ADDS,)),), exchange()[1]]
+    refuse(programs, "stay in port", loops=1, launches=1)
 
 
-def test_mixed_chunks() -> None:
-    one = Operand("in", 1)
-    programs = exchange()
-    programs[0] = (
-        track(
-            (Step(src=(one,), send=(Edge(1, "x"),)),),
-            (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),),
-        ),
-    )
-    refuse(programs, "adds input chunk 1 of ranks 0")
+def test_reducing_what_is_only_moved() -> None:
+    refuse(exchange(), "sendrecv reduces nothing", op="sendrecv")
 
 
 def test_nobody_receives() -> None:
     programs = exchange()
     programs[1] = (track((Step(src=(IN,), dst=OUT),)),)
     refuse(programs, "nobody")
-
-
-def test_a_message_of_the_wrong_length() -> None:
-    programs = exchange()
-    send = Step(src=(IN,), send=(Edge(1, "x"),))
-    programs[0] = (track((send, send), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
-    refuse(programs, "a message of 2 chunks from rank 0 where 1 are read")
-
-
-def test_slots_left_full() -> None:
-    programs = exchange()
-    send = Step(src=(IN,), send=(Edge(1, "x"),))
-    programs[0] = (track((send,), (send,), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
-    refuse(programs, "stay in port", loops=1, launches=1)
-    refuse(
-        programs, "adds input chunk 0 of ranks 0 .piece 0. to input chunk 0 of ranks 1 .piece 1."
-    )
 
 
 def test_a_port_of_two_tracks() -> None:
@@ -318,21 +297,6 @@ def test_buffers_that_are_cut_otherwise(op: OpName, chunks: dict[BufferName, int
         check(schedule)
 
 
-def test_a_race_inside_a_round() -> None:
-    programs = exchange()
-    main = programs[0][0]
-    both = (Step(src=(OUT,), dst=TMP), Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT))
-    programs[0] = (track(main.rounds[0], both),)
-    refuse(programs, "one step reads out.0. and another writes it")
-
-
-def test_two_steps_write_one_chunk() -> None:
-    programs = exchange()
-    main = programs[0][0]
-    programs[0] = (track(main.rounds[0], (*main.rounds[1], Step(src=(IN,), dst=OUT))),)
-    refuse(programs, "two steps write out.0.")
-
-
 def test_in_place_input_overwritten_before_its_last_read() -> None:
     second = Step(src=(IN,), send=(Edge(1, "x"),))
     late = Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT)
@@ -440,19 +404,6 @@ def test_a_wait_for_a_pull_that_is_not_under_way() -> None:
     for pull in (PendingPull(1, edge), PendingPull(0, Edge(1, "?"))):
         with pytest.raises(ScheduleError, match=r"a wait for a pull by rank \d that is not"):
             check(replace(pulled, pending_pulls={At(0, 0, 1): {0: (pull,)}}))
-
-
-def test_reducing_what_is_only_moved() -> None:
-    programs = [
-        (
-            track(
-                (Step(src=(IN,), send=(Edge(1 - rank, "x"),)),),
-                (Step(src=(IN,), recv=(Edge(1 - rank, "x"),), dst=OUT),),
-            ),
-        )
-        for rank in (0, 1)
-    ]
-    refuse(programs, "sendrecv reduces nothing", op="sendrecv")
 
 
 @pytest.mark.parametrize(
