@@ -138,13 +138,6 @@ def test_lines_fit_80_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) 
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
-@pytest.mark.parametrize("options", [("--tuner", "-", "--env"), ("--tuner", "-", "--against")])
-def test_a_document_on_stdout_stands_alone(capsys: Capture, options: tuple[str, ...]) -> None:
-    assert run(["compare", str(SWEEP), *options]) == 2
-    err = capsys.readouterr().err
-    assert "stands alone" in err or "writes there, too" in err
-
-
 @pytest.mark.parametrize("option", ["--html", "--tuner"])
 def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: Capture) -> None:
     """`compare --html new.csv base.csv`, the name of the page forgotten."""

@@ -201,7 +201,7 @@ def test_the_former_name_of_an_option_is_an_alias(capfd: Capture) -> None:
 
 @pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
 @pytest.mark.parametrize("more", [(), ("--backend", "cuda"), ("--backend", "cpu,cuda")])
-@pytest.mark.parametrize("gpus", ["0", "0,1"])
+@pytest.mark.parametrize("gpus", ["0", "0,1", "0,0"])
 def test_gpus_on_a_host_without_any_are_refused(
     capfd: Capture, gpus: str, more: tuple[str, ...]
 ) -> None:
@@ -276,17 +276,3 @@ def test_an_error_on_the_way_out_of_a_signal_is_the_signals(capfd: Capture) -> N
     except OSError as error:
         assert complain(error) == 128 + signal.SIGHUP
     assert capfd.readouterr().err == "Interrupted by SIGHUP.\n"
-
-
-def test_a_name_that_ends_in_a_slash_is_a_directory(capfd: Capture, tmp_path: Path) -> None:
-    code, said, _ = complaint(capfd, *MODEL, "--csv", f"{tmp_path}/rows.csv/")
-    assert (code, said) == (2, f"--csv: {tmp_path}/rows.csv/ is a directory")
-
-
-@pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
-def test_ranks_share_a_gpu_that_is_given_twice_in_sweeps_only(capfd: Capture) -> None:
-    code, error, _ = complaint(capfd, "sweep", "--gpus", "0,0")
-    assert (code, error) == (3, "--gpus 0,0: this host has no NVIDIA GPU")
-    for command in ("tune", "check"):
-        code, error, _ = complaint(capfd, command, "--gpus", "0,0")
-        assert (code, error) == (2, "--gpus: a GPU is given more than once")

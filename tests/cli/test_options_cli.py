@@ -33,43 +33,30 @@ def test_options_win_over_the_preset(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("option", "text"),
     [
-        "[sweep]\nop = 'nope'\n",
-        "[sweep]\nnope = 1\n",
-        "[sweep\n",
-        "",
-        "algo = 'ring'\n",
-        "sweep = 1\n",
+        ("--preset", "[sweep]\nop = 'nope'\n"),
+        ("--preset", "[sweep]\nnope = 1\n"),
+        ("--preset", "[sweep\n"),
+        ("--preset", ""),
+        ("--preset", "algo = 'ring'\n"),
+        ("--preset", "sweep = 1\n"),
+        ("--machine", ""),
+        ("--machine", "[cpu]\ncores = 2\n"),
+        ("--machine", "[cpu]\ncores = 2\n[cpu.kinds.simple]\nstep_us = 1\n"),
+        ("--machine", CPU_PROFILE.replace("cores = 2", "cores = 0")),
+        ("--machine", CPU_PROFILE.replace("hop_us = 0.1", "hop_us = true")),
+        ("--machine", CPU_PROFILE.replace("hop_us = 0.1", "hops_us = 0.1")),
     ],
 )
-def test_broken_presets_are_usage_errors(invoke: Invoke, tmp_path: Path, text: str) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    code, _, err = invoke("sweep", "--preset", str(file))
-    assert code == 2
-    assert "Error" in err
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[cpu]\ncores = 2\n",
-        "[cpu]\ncores = 2\n[cpu.kinds.simple]\nstep_us = 1\n",
-        CPU_PROFILE.replace("cores = 2", "cores = 0"),
-        CPU_PROFILE.replace("hop_us = 0.1", "hop_us = true"),
-        CPU_PROFILE.replace("hop_us = 0.1", "hops_us = 0.1"),
-    ],
-)
-def test_broken_machine_profiles_are_usage_errors(
-    invoke: Invoke, tmp_path: Path, text: str
+def test_broken_presets_and_profiles_are_usage_errors(
+    invoke: Invoke, tmp_path: Path, option: str, text: str
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    code, _, err = invoke(*MODEL, "--sizes", "1K", "--machine", str(file))
+    code, _, err = invoke(*MODEL, "--sizes", "1K", option, str(file))
     assert code == 2
-    assert "machine profile" in err
+    assert ("machine profile" if option == "--machine" else "Error") in err
 
 
 def test_help_groups_the_commands_by_what_they_are_for() -> None:
