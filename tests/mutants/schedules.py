@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import attrgetter
 from random import Random
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ from tests.support.random_schedules import draw_allreduce, draw_blocks, draw_exc
 
 Item = TypeVar("Item")
 RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
+CHANGED = attrgetter("programs", "pulled", "pending_pulls", "pushed", "ready", "chunks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,11 +326,8 @@ def cyclic_wait(draft: Draft) -> bool:
     return bool(found)
 
 
-def redirect_to_another_peer(draft: Draft) -> bool:
-    def moved(edge: Edge) -> Edge:
-        return Edge((edge.peer + draft.chance.randrange(1, draft.schedule.n)) % n, edge.port)
-
-    n = draft.schedule.n
+def _redirect(draft: Draft, moved: Callable[[Edge], Edge]) -> bool:
+    """An edge of a send or of a receive is another one."""
     if draft.chance.random() < 0.5:
         return draft.edit(
             lambda step: step.send,
@@ -336,6 +335,13 @@ def redirect_to_another_peer(draft: Draft) -> bool:
         )
     return draft.edit(
         lambda step: step.recv, lambda step: replace(step, recv=draft.swapped_in(step.recv, moved))
+    )
+
+
+def redirect_to_another_peer(draft: Draft) -> bool:
+    n = draft.schedule.n
+    return _redirect(
+        draft, lambda edge: Edge((edge.peer + draft.chance.randrange(1, n)) % n, edge.port)
     )
 
 
@@ -354,14 +360,7 @@ def redirect_to_another_port(draft: Draft) -> bool:
     def moved(edge: Edge) -> Edge:
         return Edge(edge.peer, draft.chance.choice([p for p in ports if p != edge.port] or ["?"]))
 
-    if draft.chance.random() < 0.5:
-        return draft.edit(
-            lambda step: step.send,
-            lambda step: replace(step, send=draft.swapped_in(step.send, moved)),
-        )
-    return draft.edit(
-        lambda step: step.recv, lambda step: replace(step, recv=draft.swapped_in(step.recv, moved))
-    )
+    return _redirect(draft, moved)
 
 
 def wrong_source_chunk(draft: Draft) -> bool:
@@ -621,6 +620,14 @@ def redirect_a_ready_signal(draft: Draft) -> bool:
     return True
 
 
+PULL_FAULTS = (
+    pull_too_much,
+    pull_what_is_not_kept,
+    pull_less,
+    forget_a_pull,
+    wait_for_another_pull,
+)
+PUSH_FAULTS = (push_too_much, push_less, forget_a_ready_signal, redirect_a_ready_signal)
 FAULTS: tuple[Callable[[Draft], bool], ...] = (
     drop_step,
     duplicate_step,
@@ -648,24 +655,9 @@ FAULTS: tuple[Callable[[Draft], bool], ...] = (
     needless_copy_to_the_output,
     detour,
     cut_otherwise,
-    pull_too_much,
-    pull_what_is_not_kept,
-    pull_less,
-    forget_a_pull,
-    wait_for_another_pull,
-    push_too_much,
-    push_less,
-    forget_a_ready_signal,
-    redirect_a_ready_signal,
+    *PULL_FAULTS,
+    *PUSH_FAULTS,
 )
-PULL_FAULTS = (
-    pull_too_much,
-    pull_what_is_not_kept,
-    pull_less,
-    forget_a_pull,
-    wait_for_another_pull,
-)
-PUSH_FAULTS = (push_too_much, push_less, forget_a_ready_signal, redirect_a_ready_signal)
 # no zero-copy messages are laid over these
 OF_A_WAY = frozenset({*PULL_FAULTS, *PUSH_FAULTS})
 
@@ -696,7 +688,7 @@ def two_faults(chance: Random) -> Subject:
         if not first(draft):
             continue
         draft = Draft(draft.made(), chance)
-        if second(draft) and not _same(made := draft.made(), subject.schedule):
+        if second(draft) and CHANGED(made := draft.made()) != CHANGED(subject.schedule):
             return replace(subject, schedule=made, fault="two_faults")
 
 
@@ -722,18 +714,7 @@ def mutant(chance: Random, number: int) -> Subject:
             subject = pushed(subject)
         draft = Draft(subject.schedule, chance)
         before = draft.schedule
-        if not fault(draft) or _same(made := draft.made(), before):
+        if not fault(draft) or CHANGED(made := draft.made()) == CHANGED(before):
             continue
         subject = replace(subject, schedule=made, fault=fault.__name__)
         return subject if fault in OF_A_WAY else with_some_way(subject, chance)
-
-
-def _same(a: Schedule, b: Schedule) -> bool:
-    return (a.programs, a.pulled, a.pending_pulls, a.pushed, a.ready, a.chunks) == (
-        b.programs,
-        b.pulled,
-        b.pending_pulls,
-        b.pushed,
-        b.ready,
-        b.chunks,
-    )
