@@ -14,7 +14,6 @@ import pytest
 from collbench.backends import reference, repeat
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import backend as cpu
-from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import copies, timing
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.concurrent import ConcurrentWork
@@ -33,10 +32,9 @@ from collbench.core.pattern import PERIOD, Wrong, bits, fill, inputs, reduced
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from tests.support import corrupt
 from tests.support.gpu_session import launches
 from tests.support.gpus_in_threads import exchange, fill_or_compare
-from tests.support.plants import PLANTS, on_gpu
+from tests.support.plants import PLANTS, on_gpu, plant
 from tests.support.tiers import tiered
 
 PLACES: tuple[Placement, ...] = ("out", "in")
@@ -123,12 +121,8 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
     monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
     right = run_all(plans, hot)
     assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
-    for method, idle_method in (
-        ("timed", corrupt.idle_on_cpu),
-        ("timed_singly", corrupt.idle_singly_on_cpu),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(CpuRank, method, idle_method)
+    for method in ("timed", "timed_singly"):
+        with plant("idle", method):
             idle = run_all(plans, hot)
         assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
 
@@ -351,17 +345,17 @@ def test_idle_gpus_are_noticed(
         timed = list(takewhile(lambda what: what != "exchange", between_events(card.log)))
         assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
         assert len(timed) == count * (1 if isolated else repeat.REPLAYS + 1)
-        assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
+        assert on_gpu("idle", timing.timed)(real, batch, options, 0.0).wrong is not None
         some_plants = PLANTS[("sum", "max").index(redop) + hot :: 3]
         for kind, method in product(some_plants, (timing.timed, timing.timed_singly)):
             some = Batch(iterations=count, single_launches=count)
             gpu.prepare(problem, range(sets), stride_bytes(problem))
             assert on_gpu(kind, method)(real, some, options, 0.0).wrong is not None
         unchecked = Batch(iterations=count, is_checked=False)
-        assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
+        assert on_gpu("idle", timing.timed)(real, unchecked, options, 0.0).wrong is None
         singly = Batch(single_launches=count + 60)
         gpu.prepare(problem, range(sets), stride_bytes(problem))
-        assert corrupt.idle_singly_on_gpu(real, singly, options, 0.0).wrong is not None
+        assert on_gpu("idle", timing.timed_singly)(real, singly, options, 0.0).wrong is not None
         card.log.clear()
         launched = card.launched
         answer = timing.timed_singly(real, singly, options, 0.0)

@@ -17,24 +17,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from functools import wraps
 from itertools import count
 from typing import Any
-from unittest.mock import patch
 
-from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import interpreter
 from collbench.backends.cpu.interpreter import arithmetic
 from collbench.backends.cpu.rank import CpuRank
-from collbench.backends.gpu import timing
-from collbench.backends.gpu.rank import Launches
 from collbench.backends.mpi.rank import MpiRank
-from collbench.backends.repeat import RankTiming
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
-from collbench.core.case import Problem
 from collbench.launch import mpi as mpi_group
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
@@ -42,9 +34,6 @@ from tests.support.plants import PLANTS, plant
 from tests.support.short_check import shorten
 
 _launch = interpreter.Runner.launch
-_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = CpuRank.timed, MpiRank.timed, timing.timed
-_singly_by_cpu, _singly_by_mpi = CpuRank.timed_singly, MpiRank.timed_singly
-_singly_by_gpu = timing.timed_singly
 
 
 def _writes_output(action: Action) -> bool:
@@ -79,52 +68,6 @@ def late(
         _, args = [call for program in programs for bound in program for call in bound.calls][-1]
         values: Any = args[2] if len(args) == 3 else args[1]
         values[0] += 1
-
-
-def nothing(*args: object) -> None:
-    """A launch that does nothing."""
-
-
-def idle_on_cpu_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
-    """A method of our rank that times launches, which do nothing."""
-
-    @wraps(method)  # the driver calls it by its name
-    def idle(rank: CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        loaded = rank.loaded[digest, hot]
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(loaded.runner, "launch", nothing))
-            if loaded.proxy is not None:
-                stack.enter_context(patch.object(loaded.proxy, "expect", nothing))
-            return method(rank, digest, hot, batch)
-
-    return idle
-
-
-def idle_by_mpi_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
-    """As idle_on_cpu_in, of a library's rank."""
-
-    @wraps(method)
-    def idle(rank: MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        assert rank.prepared is not None
-        calls = [(nothing, ())] * len(rank.prepared.calls)
-        with patch.object(rank.prepared, "calls", calls):
-            return method(rank, problem, hot, batch)
-
-    return idle
-
-
-def idle_on_gpu_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
-    """As idle_on_cpu_in, of what times launches on GPUs."""
-
-    def idle(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
-        return method(replace(launches, queue=nothing, graphs={}), batch, options, work_s)
-
-    return idle
-
-
-idle_on_cpu, idle_singly_on_cpu = map(idle_on_cpu_in, (_timed_by_cpu, _singly_by_cpu))
-idle_by_mpi, idle_singly_by_mpi = map(idle_by_mpi_in, (_timed_by_mpi, _singly_by_mpi))
-idle_on_gpu, idle_singly_on_gpu = map(idle_on_gpu_in, (_timed_by_gpu, _singly_by_gpu))
 
 
 class WrongPairRank(pair_rank.PairRank):
@@ -184,14 +127,8 @@ if __name__ == "__main__":
         atexit.register(stop_guardian)
     elif defect == "byte":
         pairwise.PairRank = WrongPairRank  # type: ignore[attr-defined]
-    elif defect == "idle":
-        CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
-        MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]
-        timing.timed = idle_on_gpu
-    elif defect == "idle-singly":
-        CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
-        MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
-        timing.timed_singly = idle_singly_on_gpu
+    elif defect in ("idle", "idle-singly"):
+        plant("idle", "timed" if defect == "idle" else "timed_singly")
     elif defect in PLANTS:
         plant(defect)
     elif defect == "late":

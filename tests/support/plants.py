@@ -3,7 +3,7 @@ libraries, on GPUs. Not a test.
 
 first, last, tenth, half: only these work. head, tail: all but the first leave the first or the last
 element of the output as it was. kept: those that find both as their last launch there left them do
-nothing; not on GPUs.
+nothing; not on GPUs. idle: none works.
 """
 
 import struct
@@ -25,7 +25,7 @@ from collbench.backends.repeat import RankTiming
 from collbench.core.case import Problem
 from collbench.core.pattern import bits
 
-PlantKind = Literal["first", "last", "tenth", "half", "head", "tail", "kept"]
+PlantKind = Literal["first", "last", "tenth", "half", "head", "tail", "kept", "idle"]
 PLANTS: tuple[PlantKind, ...] = ("first", "last", "tenth", "half", "head", "tail")
 
 
@@ -44,6 +44,7 @@ class Plant:
             "last": self.number == self.launches,
             "tenth": self.number % 10 == 0,
             "half": self.number % 2 == 0,
+            "idle": False,
         }
         return not works.get(self.kind, True)
 
@@ -104,6 +105,8 @@ def on_cpu(kind: PlantKind, method: Callable[..., RankTiming]) -> Callable[..., 
             for _, loaded in parts:
                 launch = launcher(loaded.runner.launch, Plant(kind, launches))
                 stack.enter_context(patch.object(loaded.runner, "launch", launch))
+                if kind == "idle" and loaded.proxy is not None:
+                    stack.enter_context(patch.object(loaded.proxy, "expect", lambda *_: None))
             return method(rank, keys, hot, batch, *more)
 
     return planted
