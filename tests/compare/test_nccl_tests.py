@@ -13,7 +13,7 @@ from collbench.compare.load import load
 from collbench.compare.readers.proof import ranks_of
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
-from tests.support.results import DATA, REAL, SHARED, check_form, needs_shared, written
+from tests.support.results import DATA, REAL, RUNS, check_form, needs_shared, written
 from tests.support.tiers import tiered
 
 FIRST_ROW = 9  # of no-ranks.txt
@@ -35,7 +35,7 @@ def test_every_shared_output_is_read(file: Path) -> None:
 @needs_shared
 @pytest.mark.parametrize("stem", ["allreduce", "allreduce_iters"])
 def test_text_and_json_of_one_run_say_the_same(stem: str) -> None:
-    text, json_ = load(SHARED / f"{stem}.txt").frame, load(SHARED / f"{stem}.json").frame
+    text, json_ = load(RUNS / f"{stem}.txt").frame, load(RUNS / f"{stem}.json").frame
     same = "op dtype redop root placement ranks size_bytes count iters wrong status host device"
     pd.testing.assert_frame_equal(text[same.split()], json_[same.split()])
     assert (abs(text["time_us"] / json_["time_us"] - 1) < 0.001).all()
@@ -178,8 +178,8 @@ def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Pat
 def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(
     name: str, tmp_path: Path
 ) -> None:
-    whole = (SHARED / name).read_bytes()
-    rows = load(SHARED / name).frame[["size_bytes", "placement", "time_us"]]
+    whole = (RUNS / name).read_bytes()
+    rows = load(RUNS / name).frame[["size_bytes", "placement", "time_us"]]
     end = whole.index(b"# Out of bounds")
     for cut in range(end - 40, 0, -1 - end // 60):
         try:

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import pytest
 
 from collbench.compare.load import load
-from tests.support.results import REAL, SHARED
+from tests.support.results import REAL
+from tests.support.runs import SHARED
 
 OLD = "issue37_allgather_hash.txt"  # of before June 2020: algbw is busbw
 FOREIGN = [
     file
-    for file in sorted((SHARED.parent / "foreign").glob("*"))
+    for file in sorted((SHARED / "foreign").glob("*"))
     # of nccl-tests before March 2019
     if file.name != OLD and not re.search(r"#\s+bytes\s+N\s", file.read_text())
 ]

@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +18,10 @@ from collbench.jobs.mixes import mix
 from collbench.jobs.model import Call, Job, JobOperation, OperationKind, operations_of
 from collbench.jobs.steps import step_times, steps_of
 from collbench.launch.local import LocalGroup
+from tests.support.runs import ROOT, SHARED
 
-FSDP = (
-    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
-    / "data/nccl-logs/fsdp.txt"
-)
-TRACE = Path(__file__).parent.parent.parent / "docs/examples/trace.json"
+FSDP = SHARED / "nccl-logs/fsdp.txt"
+TRACE = ROOT / "docs/examples/trace.json"
 
 
 def read(*texts: str) -> Job:

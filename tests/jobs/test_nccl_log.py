@@ -1,7 +1,6 @@
 """Logs of NCCL and RCCL: lines in every dress, what they say of a job."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,11 @@ from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
 from collbench.jobs.tables.log import log_json, log_lines
 from tests.support.commands import Invoke, result_of
+from tests.support.runs import SHARED
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+LOGS = SHARED / "nccl-logs"
 FILES = [file for file in sorted(DATA.glob("*.txt")) if file.stem != "ras"]
-SHARED = (
-    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
-    / "data"
-    / "nccl-logs"
-)
 
 
 def report_of(*texts: str) -> LogReport:
@@ -425,7 +421,7 @@ def test_a_log_of_the_same_job_grows_in_lines_and_not_in_what_is_kept() -> None:
     assert often.choices.keys() == once.choices.keys()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the shared data is not here")
 @pytest.mark.parametrize(
     ("name", "transport", "findings"),
     [
@@ -436,7 +432,7 @@ def test_a_log_of_the_same_job_grows_in_lines_and_not_in_what_is_kept() -> None:
     ],
 )
 def test_logs_of_the_reference_machine(name: str, transport: str, findings: dict[str, str]) -> None:
-    report = report_of((SHARED / name).read_text())
+    report = report_of((LOGS / name).read_text())
     assert report.counters.not_understood == 0
     assert {row.transport for row in joined(report.communicators)} == {transport}
     assert found(report) == findings

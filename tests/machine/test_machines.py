@@ -1,7 +1,6 @@
 """Machine profiles: what each says of its links, by hand, and what a wrong one is told."""
 
 import copy
-import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -18,10 +17,8 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.planning.price.constants import cpu_costs
+from tests.support.runs import SHARED
 
-SHARED = Path(
-    os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared")
-)
 WIRED = tuple(
     name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
 )
@@ -206,7 +203,7 @@ def test_the_virtual_machine_says_what_is_inferred() -> None:
 )
 def test_sockets_hold_as_many_gpus_as_in_real_files(file: str, name: str) -> None:
     """The files tell no NVLinks, only which GPUs share a NUMA node."""
-    source = SHARED / "data" / "topologies" / file
+    source = SHARED / "topologies" / file
     if not source.is_file():
         pytest.skip("no shared data here")
     cpus = ElementTree.parse(source).getroot().findall("cpu")

@@ -1,8 +1,6 @@
 """What is found in settings, and what is not."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,11 +10,9 @@ from collbench.machine.settings.files import Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import known
 from collbench.machine.settings.values import is_same
+from tests.support.runs import SHARED
 
-LOGS = (
-    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
-    / "data/nccl-logs"
-)
+LOGS = SHARED / "nccl-logs"
 NAMES = sorted(known().by_name)
 CLEAN = {
     "PATH": "/usr/bin:/bin",

@@ -2,22 +2,18 @@
 that every table has.
 """
 
-import os
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from collbench.core.record import COLUMNS, FLOATS, INTEGERS, named
+from tests.support.runs import SHARED
 
 DATA = Path(__file__).parent.parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
-SHARED = (
-    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
-    / "data"
-    / "nccl-tests"
-)
-REAL = sorted(SHARED.glob("*.txt")) + sorted(SHARED.glob("*.json"))
+RUNS = SHARED / "nccl-tests"
+REAL = sorted(RUNS.glob("*.txt")) + sorted(RUNS.glob("*.json"))
 needs_shared = pytest.mark.skipif(not REAL, reason="needs the shared nccl-tests outputs")
 SAMPLES = [file for file in sorted(DATA.iterdir()) if file.suffix in (".txt", ".json")]
 

@@ -28,6 +28,8 @@ from collbench.launch.processes import command_of, fate, parent_of, send, stat_o
 from collbench.machine.discovery._system import mpi_library
 
 ROOT = Path(__file__).resolve().parents[2]
+# what other tools and machines printed, where it is at hand
+SHARED = Path(os.environ.get("COLLBENCH_SHARED") or ROOT.parent / "shared") / "data"
 LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
 # in which a run with a stopped rank and a --timeout of STUCK_TIMEOUT_S must be over
 STUCK_LIMIT_S = 45.0

@@ -1,21 +1,15 @@
 """Files of topologies for tests: our own, and dumps of real machines where they are at hand."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
+from tests.support.runs import SHARED
 
 OWN = Path(__file__).parent.parent / "data" / "topologies"
-REAL = (
-    Path(
-        os.environ.get("COLLBENCH_SHARED") or Path(__file__).parent.parent.parent.parent / "shared"
-    )
-    / "data"
-    / "topologies"
-)
+REAL = SHARED / "topologies"
 needs_real = pytest.mark.skipif(
     not REAL.is_dir(), reason="the dumps of real machines are not at hand"
 )
