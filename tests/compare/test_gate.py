@@ -85,66 +85,13 @@ def invoke(
     return invoked
 
 
-CODES = {
-    "new base": 0,
-    "new base --fail-below 5%": 0,
-    "slow base": 0,
-    "slow base --fail-below 5": 1,
-    "slow base --fail-below 95%": 0,
-    "slow --base base base2 base3 --fail-below 50%": 1,
-    "new --base base base2 base3 --fail-below 5%": 0,
-    "new --base base": 0,
-    "thrice --base base half twice": 0,
-    # such bases move by as much themselves
-    "thrice --base base half twice --fail-below 5%": 5,
-    "thrice --base base base2 base3 --fail-below 5%": 1,
-    # what was measured in noise is no run of the base where others are left
-    "new --base busy base base2 base3 --fail-below 5%": 0,
-    "slow --base busy base base2 base3 --fail-below 50%": 1,
-    # its runs are no surer than its own repeats, however quiet the base is
-    "rough --base base base2 base3 --fail-below 5%": 5,
-    "updated libraries --fail-below 5%": 1,
-    # the rows that are quiet among noise are so by chance
-    "mostly base --fail-below 5%": 5,
-    "short base": 0,
-    "short base --fail-below 5%": 1,
-    "short base --fail-below 5% --allow missing": 0,
-    "short base --fail-below 5% --allow peers,failed": 1,
-    "short base --allow missing": 2,
-    "new base2 --base base": 2,
-    "new --base": 2,
-    "new --base base base2 --html page.html": 2,
-    "base slow --fail-below 5%": 0,
-    "wrong base --fail-below 5%": 1,
-    "new other": 2,
-    "new other --force": 0,
-    "empty base": 1,
-    "new empty": 1,
-    "hot base --fail-below 5%": 1,
-    "slow base new --fail-below 5%": 1,
-    "wrong base --fail-below 5% --allow failed": 0,
-    "noise base": 0,
-    "noise base --fail-below 5%": 5,
-    "noise base --fail-below 5% --allow-unjudged": 0,
-    "late base --fail-below 5%": 5,
-    "late base --fail-below 5% --allow-unjudged": 0,
-    "late base --fail-below 25%": 0,
-    "late base --allow-unjudged": 2,
-    "new base late --fail-below 5%": 0,
-    "new --json -": 0,
-    "new base base2 --json -": 2,
-    "new base --json - --junit -": 2,
-    "noise --against h200x4": 1,
-    "new --fail-below 5%": 2,
-    "new base --fail-below x": 2,
-    "new base --fail-below nan": 2,
-    "": 2,
-}
+CODES = Path(__file__).with_name("exit-codes.tsv").read_text().splitlines()
 
 
-@tiered("line", CODES, 4)
+@tiered("line", [line for line in CODES if line[0] != "#"], 4)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
-    assert invoke(*line.split())[0] == CODES[line]
+    code, _, words = line.partition("\t")
+    assert invoke(*words.split())[0] == int(code)
 
 
 def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
