@@ -21,44 +21,22 @@ the four streams of engine.py.
 
 import csv
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from tests.gpu._running import MODELS, run, started
 
 LIMIT_S = 90.0
-SWEEP = (
-    "-m",
-    "collbench",
-    "sweep",
-    "--backend",
-    "cuda",
-    "--transport",
-    "ce",
-    "--repeats",
-    "1",
-    "--iters",
-    "3",
-)
+SWEEP = split("-m collbench sweep --backend cuda --transport ce --repeats 1 --iters 3")
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_collective_is_right(gpus: int, model: str, launch: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    more = (
-        "--op",
-        "all",
-        "--proto",
-        "all",
-        "--sizes",
-        "100,64K,5000000",
-        "--launch",
-        launch,
-        "--csv",
-        str(file),
-    )
-    ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
+    more = split(f"--op all --proto all --sizes 100,64K,5000000 --launch {launch} --csv")
+    ended = run(started(model, gpus, [*SWEEP, *more, str(file)]), LIMIT_S)
     print(
         f"\n{model} {launch}: exit code {ended.code} after {ended.seconds:.1f}"
         f" s\n{ended.stderr[-1000:]}"
@@ -78,19 +56,9 @@ def test_every_collective_is_right(gpus: int, model: str, launch: str, tmp_path:
 @pytest.mark.parametrize("model", MODELS)
 def test_large_pieces_are_right(gpus: int, model: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    more = (
-        "--op",
-        "allreduce,allgather,alltoall,reducescatter",
-        "--algo",
-        "auto",
-        "--sizes",
-        "256M",
-        "--placement",
-        "out",
-        "--csv",
-        str(file),
-    )
-    ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
+    ops = "allreduce,allgather,alltoall,reducescatter"
+    more = split(f"--op {ops} --algo auto --sizes 256M --placement out --csv")
+    ended = run(started(model, gpus, [*SWEEP, *more, str(file)]), LIMIT_S)
     print(f"\n{model}:\n{ended.stdout}{ended.stderr[-1000:]}")
     assert ended.code == 0
     assert [
@@ -102,25 +70,13 @@ def test_large_pieces_are_right(gpus: int, model: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_at_random_without_a_pause(gpus: int, model: str) -> None:
-    ended = run(
-        started(
-            model,
-            gpus,
-            [*SWEEP[:-4], "--op", "allgather,allreduce", "--sizes", "1M", "--soak", "5"],
-        ),
-        LIMIT_S,
-    )
+    more = split("--op allgather,allreduce --sizes 1M --soak 5")
+    ended = run(started(model, gpus, [*SWEEP[:-4], *more]), LIMIT_S)
     print(f"\n{model}:\n{ended.stdout[-2000:]}{ended.stderr[-1000:]}")
     assert ended.code == 0
 
 
 def test_a_rank_that_dies_ends_all(gpus: int) -> None:
-    ended = run(
-        started(
-            "mpi",
-            gpus,
-            [*SWEEP, "--op", "allreduce", "--sizes", "1M", "--timeout", "1", "--inject", "die:1"],
-        ),
-        LIMIT_S,
-    )
+    more = split("--op allreduce --sizes 1M --timeout 1 --inject die:1")
+    ended = run(started("mpi", gpus, [*SWEEP, *more]), LIMIT_S)
     assert ended.code not in (0, -1)

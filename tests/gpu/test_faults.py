@@ -3,28 +3,15 @@ the rank that caused the fault.
 """
 
 import re
+from shlex import split
 
 import pytest
 
 from tests.gpu._running import MODELS, Ended, run, started
 
 LIMIT_S = 30.0
-SWEEP = (
-    "-m",
-    "collbench",
-    "sweep",
-    "--op",
-    "allreduce",
-    "--algo",
-    "ring",
-    "--sizes",
-    "1M",
-    "--backend",
-    "cuda",
-    "--repeats",
-    "1",
-    "--iters",
-    "5",
+SWEEP = split(
+    "-m collbench sweep --op allreduce --algo ring --sizes 1M --backend cuda --repeats 1 --iters 5"
 )
 PROTOS = ("simple", "ll", "ll128", "sentinel")
 
@@ -43,26 +30,21 @@ def sweep(model: str, gpus: int, *more: str) -> Ended:
 
 @pytest.mark.parametrize("proto", PROTOS)
 @pytest.mark.parametrize("model", MODELS)
-def test_a_rank_that_is_late_is_named(gpus: int, model: str, proto: str) -> None:
-    ended = sweep(model, gpus, "--proto", proto, "--timeout", "1", "--inject", "late:1")
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("late:1", r"rank 1 (keeps the others waiting: |does not answer; ).*rank [02-9]\d* waited"
+         " for rank 1 to begin"),
+        ("drop", r"rank 0 keeps the others waiting: .*rank 1 \(channel 0, track main, round \d+\)"
+         " waited for data from rank 0: wanted 3,"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_is_late_or_silent_is_named(
+    gpus: int, model: str, proto: str, fault: str, said: str
+) -> None:
+    ended = sweep(model, gpus, "--proto", proto, "--timeout", "1", "--inject", fault)
     assert ended.code == 4
-    assert re.search(
-        r"rank 1 (keeps the others waiting: |does not answer; ).*rank [02-9]\d* waited for rank 1"
-        r" to begin",
-        ended.errors,
-    )
-
-
-@pytest.mark.parametrize("proto", PROTOS)
-@pytest.mark.parametrize("model", MODELS)
-def test_a_rank_that_keeps_silent_is_named(gpus: int, model: str, proto: str) -> None:
-    ended = sweep(model, gpus, "--proto", proto, "--timeout", "1", "--inject", "drop")
-    assert ended.code == 4
-    assert re.search(
-        r"rank 0 keeps the others waiting: .*rank 1 \(channel 0, track main, round \d+\) waited for"
-        r" data from rank 0: wanted 3,",
-        ended.errors,
-    )
+    assert re.search(said, ended.errors)
 
 
 @pytest.mark.parametrize("proto", PROTOS)

@@ -8,25 +8,15 @@ keep messages that were in flight; outside of tests nothing runs after a hang.
 import csv
 import re
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from tests.gpu._running import failures_of, failures_with_four, run, started
 
 LIMIT_S = 120.0
-SWEEP = (
-    "-m",
-    "collbench",
-    "sweep",
-    "--backend",
-    "cuda",
-    "--transport",
-    "net",
-    "--repeats",
-    "1",
-    "--iters",
-    "5",
-)
+SWEEP = split("-m collbench sweep --backend cuda --transport net --repeats 1 --iters 5")
+RING = (*SWEEP, "--algo", "ring", "--proto")
 WAIVED = {
     "ll128": (
         "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --proto"
@@ -84,26 +74,8 @@ def test_every_collective_is_right(gpus: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("memory", ["host", "device"])
 def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
     """In GPU memory only if MPI reports that it supports it."""
-    ended = run(
-        started(
-            "mpi",
-            gpus,
-            [
-                *SWEEP,
-                "--algo",
-                "ring",
-                "--proto",
-                "simple",
-                "--sizes",
-                "1M",
-                "--net-memory",
-                memory,
-                "--csv",
-                "-",
-            ],
-        ),
-        LIMIT_S,
-    )
+    words = [*RING, *split(f"simple --sizes 1M --net-memory {memory} --csv -")]
+    ended = run(started("mpi", gpus, words), LIMIT_S)
     print(ended.stdout, ended.stderr[-1000:])
     assert f"net-{memory}" in ended.stdout or (
         memory == "device"
@@ -113,35 +85,15 @@ def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("launch", [("--launch", "stream"), ("--isolate",), ("--agg-iters", "80")])
 def test_other_ways_to_launch(gpus: int, launch: tuple[str, ...], tmp_path: Path) -> None:
-    (row,) = rows_of(
-        gpus,
-        tmp_path / "rows.csv",
-        "--algo",
-        "ring",
-        "--proto",
-        "simple",
-        "--sizes",
-        "256K",
-        *launch,
-    )
+    more = split("--algo ring --proto simple --sizes 256K")
+    (row,) = rows_of(gpus, tmp_path / "rows.csv", *more, *launch)
     assert row["status"] == "ok"
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_a_soak(gpus: int, proto: str) -> None:
-    more = (
-        "--op",
-        "allreduce,alltoall",
-        "--algo",
-        "auto",
-        "--proto",
-        proto,
-        "--sizes",
-        "1K,256K",
-        "--soak",
-        "5",
-    )
-    ended = run(started("mpi", gpus, [*SWEEP[:-4], *more]), LIMIT_S)
+    more = f"--op allreduce,alltoall --algo auto --proto {proto} --sizes 1K,256K --soak 5"
+    ended = run(started("mpi", gpus, [*SWEEP[:-4], *split(more)]), LIMIT_S)
     assert (ended.code, "0 bursts wrong" in ended.stdout) == (0, True), (
         ended.stdout + ended.stderr[-1000:]
     )
@@ -156,26 +108,8 @@ def test_a_soak(gpus: int, proto: str) -> None:
     ],
 )
 def test_faults_are_named(gpus: int, proto: str, fault: str, message: str) -> None:
-    ended = run(
-        started(
-            "mpi",
-            gpus,
-            [
-                *SWEEP,
-                "--algo",
-                "ring",
-                "--proto",
-                proto,
-                "--sizes",
-                "1M",
-                "--timeout",
-                "1",
-                "--inject",
-                fault,
-            ],
-        ),
-        LIMIT_S,
-    )
+    words = [*RING, proto, *split(f"--sizes 1M --timeout 1 --inject {fault}")]
+    ended = run(started("mpi", gpus, words), LIMIT_S)
     print(ended.errors)
     assert ended.code == 4
     assert re.search(message, ended.errors)

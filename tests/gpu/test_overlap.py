@@ -19,25 +19,14 @@ no copy on one GPU is faster than half of its memory bandwidth.
 import csv
 import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from tests.gpu._running import MODELS, Ended, run, started
 
 LIMIT_S = 280.0
-SMALL = (
-    "-m",
-    "collbench",
-    "overlap",
-    "--repeats",
-    "2",
-    "--channels",
-    "4,32",
-    "--sizes",
-    "16M",
-    "--gemm",
-    "4096",
-)
+SMALL = split("-m collbench overlap --repeats 2 --channels 4,32 --sizes 16M --gemm 4096")
 COPIES = [
     ("copies", "kernel", "4"),
     ("copies", "kernel", "32"),
@@ -101,20 +90,6 @@ def test_one_gpu(gpus: int, tmp_path: Path) -> None:
 def test_launches_that_are_not_preferred_end_too(gpus: int, tmp_path: Path) -> None:
     """They wait for whole products, but products end."""
     file = tmp_path / "rows.csv"
-    rows = rows_of(
-        run(
-            [
-                sys.executable,
-                *SMALL,
-                "--priority",
-                "normal",
-                "--backend",
-                "cuda,nccl",
-                "--csv",
-                str(file),
-            ],
-            LIMIT_S,
-        ),
-        file,
-    )
+    more = split("--priority normal --backend cuda,nccl --csv")
+    rows = rows_of(run([sys.executable, *SMALL, *more, str(file)], LIMIT_S), file)
     assert {row["priority"] for row in rows} == {"normal"}
