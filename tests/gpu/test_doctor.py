@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import result_of
-from tests.support.runs import ROOT, environment
+from tests.support.runs import ROOT, said_by
 
 # Another process: what it has, what it does until its input ends, and how many GPUs that uses.
 OTHER = """
@@ -42,15 +42,8 @@ LEAST_GPUS = 1
 
 def doctor(*args: str) -> dict[str, Any]:
     """What it writes as JSON; `--json -` is given."""
-    done = subprocess.run(
-        [sys.executable, "-m", "collbench", "doctor", "--json", "-", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
+    command = [sys.executable, "-m", "collbench", "doctor", "--json", "-", *args]
+    done = said_by(command, cwd=ROOT)
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
     # as a graph that another thread's work on the GPU had broken

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from collbench.machine import discovery, formats
 from collbench.machine.formats import nvidia_smi
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.rings import ring_rate_gbs, rings
-from tests.support.runs import ROOT, environment
+from tests.support.runs import ROOT, said_by
 from tests.support.topologies import labels
 
 VIEWS = ("--tree", "--rates", "--rings", "--links", "--p2p", "--gdr", "--rails")
@@ -22,15 +21,7 @@ LEAST_GPUS = 1
 
 
 def topo(*args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "collbench", "topo", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
+    done = said_by([sys.executable, "-m", "collbench", "topo", *args], cwd=ROOT)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     return done.stdout
 
@@ -56,9 +47,7 @@ def test_documents_of_this_machine_are_read_again(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi here")
 def test_nvidia_smi_says_the_same_classes() -> None:
     topology = discovery.topology_of([discovery.record()])
-    text = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=False
-    ).stdout
+    text = said_by(["nvidia-smi", "topo", "-m"]).stdout
     assert labels(nvidia_smi.read(text, "topo-m.txt")) == labels(topology)
 
 

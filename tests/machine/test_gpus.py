@@ -3,7 +3,6 @@ virtual machine's.
 """
 
 import pickle
-import subprocess
 import sys
 from collections.abc import Iterator
 from ctypes import Array, c_uint
@@ -16,6 +15,7 @@ import pytest
 from collbench.core.errors import UnavailableError
 from collbench.machine.gpus import Conditions, Gpu, GpuReading, conditions, disturbances, visible
 from tests.support.fake_nvml import FakeGpu, FakeNvml, driver, put
+from tests.support.runs import said_by
 
 UUIDS = tuple(
     f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7"
@@ -285,9 +285,4 @@ def test_notes_come_once_in_a_fixed_order_and_fit_a_cell() -> None:
 
 def test_importing_it_imports_no_binding() -> None:
     code = "import sys, collbench.machine.gpus; print('pynvml' in sys.modules)"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-        ).stdout
-        == "False\n"
-    )
+    assert said_by([sys.executable, "-c", code]).stdout == "False\n"

@@ -23,7 +23,7 @@ from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
-from collbench.planning.planner import machine_of, resolve
+from collbench.planning.planner import Choice, machine_of, resolve
 from collbench.planning.selection import algorithms_of
 from collbench.planning.tuning import tuning_without
 from tests.support.tiers import tiered
@@ -34,6 +34,12 @@ PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)
 def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:
     base: dict[str, Any] = {"backend": "cuda", "ranks": 4, "size_bytes": 1 << 30}
     return resolve(Case(**(base | knobs)), Limits(memory_bytes=memory)).plan
+
+
+def choice(limits: Limits | None = None, **knobs: Any) -> Choice:
+    """What is chosen for four ranks and 16M, unless the knobs say otherwise."""
+    base: dict[str, Any] = {"backend": "cuda", "ranks": 4, "size_bytes": 1 << 24}
+    return resolve(Case(**(base | knobs)), limits or Limits())
 
 
 def in_turn(name: str, values: Sequence[str], count: int) -> pytest.MarkDecorator:
@@ -129,36 +135,13 @@ def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, tran
 def test_each_transport_has_choices_of_its_own(
     op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]
 ) -> None:
-    case, _ = resolve(
-        Case(
-            op=op,
-            backend="cuda",
-            algo="auto",
-            proto="auto",
-            transport=transport,
-            ranks=ranks,
-            size_bytes=size_bytes,
-        ),
-        Limits(),
-    )
+    case, _ = choice(op=op, transport=transport, ranks=ranks, size_bytes=size_bytes)
     assert (case.algo, case.proto) == wanted
 
 
 @pytest.mark.parametrize("transport", ["shm", "net"])
 def test_ll_has_the_algorithm_of_one_track(transport: str) -> None:
-    case, _ = resolve(
-        Case(
-            op="sendrecv",
-            backend="cuda",
-            algo="auto",
-            proto="ll",
-            transport=transport,
-            ranks=4,
-            size_bytes=1 << 24,
-        ),
-        Limits(),
-    )
-    assert case.algo == "direct"
+    assert choice(op="sendrecv", proto="ll", transport=transport).case.algo == "direct"
 
 
 def test_where_messages_only_join_hosts_the_first_one_is_small() -> None:
@@ -271,17 +254,8 @@ def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
 def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(
     channels: int, size_bytes: int, wanted: int
 ) -> None:
-    case, plan = resolve(
-        Case(
-            op="allreduce",
-            algo="ring",
-            proto="simple",
-            channels=channels,
-            backend="cuda",
-            ranks=4,
-            size_bytes=size_bytes,
-        )
-    )
+    knobs = {"proto": "simple", "channels": channels, "size_bytes": size_bytes}
+    case, plan = choice(op="allreduce", algo="ring", **knobs)
     assert plan.kernel is not None
     assert (case.cluster, plan.kernel.cluster) == (wanted, wanted)
 
@@ -296,10 +270,7 @@ def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(
 )
 def test_clusters_that_cannot_be_are_refused(knobs: dict[str, int], limits: Limits) -> None:
     with pytest.raises(ScheduleError, match="clusters of"):
-        resolve(
-            Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 24, **knobs),  # type: ignore[arg-type]
-            limits,
-        )
+        choice(limits, op="allreduce", algo="ring", **knobs)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
