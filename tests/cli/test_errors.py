@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from collbench.cli import _COMMANDS, run
 from collbench.cli._command import StrictCommand
-from collbench.cli._options import ListOf
+from collbench.cli._options import ListOf, OutputFile
 from collbench.core.complaint import complain
 from collbench.core.dtypes import ALIASES
 from collbench.core.host import has_nvidia_gpus, usable_cores
@@ -122,24 +122,7 @@ def test_no_value_ends_in_a_traceback(
     }.get(name, [])
     if param.is_flag or param.opts[0] in base or isinstance(param.type, click.Path):
         return
-    of_files = (
-        "record",
-        "svg",
-        "save",
-        "plot",
-        "html",
-        "tuner",
-        "json",
-        "junit",
-        "prometheus",
-        "bad",
-        "nodes",
-        "csv",
-        "out",
-        "steps",
-        "trace",
-    )
-    if param.name in of_files:
+    if isinstance(param.type, OutputFile) or param.name == "nodes":
         value = "/no/such/folder/file.svg"
     files = [str(RESULTS)] if name == "compare" else []
     code = run([name, *files, *base, param.opts[0], value])

@@ -23,7 +23,6 @@ from collbench.core.record import (
     SCHEMA,
     SCHEMAS,
     SINCE,
-    Record,
     columns_of,
     header,
     line_of,
@@ -31,6 +30,7 @@ from collbench.core.record import (
 )
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
+from tests.support.frames import records, row
 
 BASE = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1024)
 EVERY = [*KNOBS, *AXES]
@@ -121,28 +121,11 @@ def test_a_file_of_an_older_schema_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     """A file that lacks a column of a knob, as one of a schema before the knob."""
     older = tuple(name for name in COLUMNS if name != "cluster")
     monkeypatch.setitem(SCHEMAS, older, 3)
-    row = Record(
-        op="allreduce",
-        backend="cuda",
-        algo="ring",
-        ctas=1,
-        dtype="float32",
-        redop="sum",
-        root=0,
-        placement="out",
-        group="local",
-        ranks=2,
-        hosts=1,
-        size_bytes=8,
-        count=2,
-        status="waived",
-        reason="r",
-        schema=3,
-    )
-    text = header(older) + line_of(getattr(row, name) for name in older)
-    row = replace(row, schema=SCHEMA)
-    assert parse("old.csv", text) == [row]
-    assert tuple(frame_of([row]).columns) == COLUMNS
+    (old,) = records(row(ctas=1, group="local", status="waived", reason="r", schema=3))
+    text = header(older) + line_of(getattr(old, name) for name in older)
+    new = replace(old, schema=SCHEMA)
+    assert parse("old.csv", text) == [new]
+    assert tuple(frame_of([new]).columns) == COLUMNS
 
 
 def test_the_settings_are_the_options_of_the_command() -> None:

@@ -29,59 +29,19 @@ from collbench.core.record import (
     to_line,
 )
 from tests.support.commands import Capture
+from tests.support.frames import records, row
 
-ROW = Record(
-    op="allreduce",
-    backend="cpu",
-    algo="ring",
-    proto="simple",
-    transport="shm",
-    direct="on",
-    p2p="pull",
-    channels=1,
-    threads=1,
-    ctas=0,
-    buffsize=1024,
-    slots=4,
-    chunk=256,
-    slices=2,
-    unroll=0,
-    cluster=0,
-    reload="auto",
-    specialize="auto",
-    dtype="float32",
-    redop="sum",
-    root=0,
-    placement="out",
-    group="local",
-    ranks=2,
-    hosts=1,
-    size_bytes=4096,
-    count=1024,
-    time_us=12.5,
-    time_low_us=12.0,
-    time_high_us=13.0,
-    repeats=3,
-    repeat_times_us=(12.0, 12.5, 13.0),
-    iters=20,
-    p50_us=12.5,
-    p99_us=20.0,
-    max_us=31.5,
-    histogram=((29, 150), (34, 2), (39, 1)),
-    algbw_gbs=0.32768,
-    busbw_gbs=0.32768,
-    ceiling_gbs=12.0,
-    percent=2.7,
-    limit="GPU0 -> GPU1, PCIe 3.0 x16",
-    wrong=0,
-    status="ok",
-    notes="in-cache",
-    run="r",
-    host="h",
-    device='a "quoted", name',
-    versions="v",
-    timestamp="2026-11-20T00:00:00Z",
-)
+(ROW,) = records(
+    row(
+        (12.0, 12.5, 13.0),
+        backend="cpu", transport="shm", direct="on", p2p="pull", channels=1, threads=1,
+        buffsize=1024, slots=4, chunk=256, slices=2, group="local", ranks=2, size_bytes=4096,
+        count=1024, iters=20, p50_us=12.5, p99_us=20.0, max_us=31.5,
+        histogram=((29, 150), (34, 2), (39, 1)), ceiling_gbs=12.0, percent=2.7,
+        limit="GPU0 -> GPU1, PCIe 3.0 x16", notes="in-cache", device='a "quoted", name',
+        versions="v", timestamp="2026-11-20T00:00:00Z",
+    )
+)  # fmt: skip
 WAIVED = Record(
     **{name: getattr(ROW, name) for name in KEY}, status="waived", reason="two\nlines, and a comma"
 )
