@@ -16,6 +16,7 @@ from statistics import median
 import pandas as pd
 
 from tests.support.commands import result_of
+from tests.support.runs import said_by
 
 SIZES = "1K,64K,1M"
 GPU_SIZES = "8K,1M,16M"
@@ -60,14 +61,8 @@ def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, floa
     """Seconds, the ratios by size that the doctor gives, and why it has none."""
     _, check, prefix, variables, _ = plant
     start = time.monotonic()
-    done = subprocess.run(
-        [*prefix, *TOOL, "doctor", "--only", check, "--json", "-"],
-        env=environment(variables, planted=True),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [*prefix, *TOOL, "doctor", "--only", check, "--json", "-"]
+    done = said_by(command, 300.0, env=environment(variables, planted=True))
     seconds = time.monotonic() - start
     findings = [
         finding

@@ -1,6 +1,5 @@
 """What is judged, in the forms that others read: each is read by the reader that it is for."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from collbench.core.assessment import (
     write_assessment,
 )
 from tests.support.commands import Capture
+from tests.support.runs import said_by
 
 ODD = 'a "quoted" name\\ with\nlines & <tags>'
 FOUND = Assessment(
@@ -107,10 +107,8 @@ def test_slurm_expands_the_bad_hosts(tmp_path: Path, capsys: Capture) -> None:
     configuration.write_text("ClusterName=c\nSlurmctldHost=localhost\nNodeName=localhost\n")
     command = ["scontrol", "show", "hostnames", file.read_text().removeprefix("bad: ").strip()]
     try:
-        done = subprocess.run(
-            command, env={"SLURM_CONF": str(configuration), "PATH": "/usr/bin:/bin"},
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
+        env = {"SLURM_CONF": str(configuration), "PATH": "/usr/bin:/bin"}
+        done = said_by(command, env=env)
     except FileNotFoundError:
         pytest.skip("there is no scontrol")
     assert done.stdout.split() == ["h003", "h017"], done.stderr

@@ -14,6 +14,7 @@ from collbench.core.record import COLUMNS
 from docs.blocks import ROOT
 from docs.generate import PICTURES, SHELLS, generated
 from docs.man import commands, man_pages
+from tests.support.runs import said_by
 
 FILES = {str(file.relative_to(ROOT)): make for file, make in generated().items()}
 
@@ -70,19 +71,9 @@ def test_bash_completes_commands_and_options() -> None:
         ("collbench sw", 1, "sweep"),
         ("collbench topo --ra", 2, "--rates"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "collbench"],
-            env={
-                "PYTHONPATH": str(ROOT),
-                "_COLLBENCH_COMPLETE": "bash_complete",
-                "COMP_WORDS": words,
-                "COMP_CWORD": str(index),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert expected in done.stdout
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(index), "PYTHONPATH": str(ROOT)}
+        env = {"_COLLBENCH_COMPLETE": "bash_complete", **asked}
+        assert expected in said_by([sys.executable, "-m", "collbench"], env=env).stdout
 
 
 def test_the_wheel_is_small_and_mpi4py_is_in_every_installation() -> None:
