@@ -74,15 +74,21 @@ def test_the_row_says_which_roads_were_taken(limits: Limits | None, asked: str, 
     assert (done.case.transport, done.plan.transport) == (found, found)
 
 
-def test_shared_memory_between_hosts_is_refused_if_it_was_asked_for() -> None:
-    with pytest.raises(ScheduleError, match="2 hosts and share no memory"):
-        resolve(case(transport="shm"), TWO_HOSTS)
-
-
-@pytest.mark.parametrize("backend", ["reference", "model"])
-def test_backends_of_one_process_send_no_messages(backend: str) -> None:
-    with pytest.raises(ScheduleError, match="nothing travels by net"):
-        resolve(case(backend=backend, transport="net"), ONE_HOST)
+@pytest.mark.parametrize(
+    ("limits", "asked", "why"),
+    [
+        (TWO_HOSTS, {"transport": "shm"}, "2 hosts and share no memory"),
+        (ONE_HOST, {"backend": "reference", "transport": "net"}, "nothing travels by net"),
+        (ONE_HOST, {"backend": "model", "transport": "net"}, "nothing travels by net"),
+        (ONE_HOST, {"proto": "ll128", "transport": "net"}, "a message of MPI comes whole"),
+        (TWO_HOSTS, {"proto": "ll128", "transport": "net"}, "a message of MPI comes whole"),
+    ],
+)
+def test_roads_that_are_not_there_are_refused(
+    limits: Limits, asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        resolve(case(**asked), limits)
 
 
 def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +102,6 @@ def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.M
         "the network is MPI's, and there is no mpirun; install it",
         "",
     ]
-
-
-@pytest.mark.parametrize("limits", [ONE_HOST, TWO_HOSTS])
-def test_lines_with_flags_are_for_memory(limits: Limits) -> None:
-    with pytest.raises(ScheduleError, match="a message of MPI comes whole"):
-        resolve(case(proto="ll128", transport="net"), limits)
 
 
 def test_plans_that_take_other_roads_are_not_the_same() -> None:

@@ -21,56 +21,29 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
 
+IN_GRAPHS, ALONE = 4 * 72, 9  # launches of a repeat, of the former in two bursts each
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("op", "algo", "proto", "n"),
+    ("n", "words", "timed"),
     [
-        ("allreduce", "ring", "simple", 3),
-        ("allreduce", "oneshot", "ll", 2),
-        ("alltoall", "direct", "simple", 2),
-        ("broadcast", "chain", "ll", 3),
+        (3, "allreduce ring simple graph none", IN_GRAPHS),
+        (2, "allreduce oneshot ll graph none", IN_GRAPHS),
+        (2, "alltoall direct simple graph none", IN_GRAPHS),
+        (3, "broadcast chain ll graph none", IN_GRAPHS),
+        (2, "allreduce ring ll isolated none", ALONE),
+        # large messages, which are taken, or received by threads
+        (3, f"allreduce ring simple isolated none {TAKEN_FROM} 0", ALONE),
+        (2, f"alltoall direct simple isolated none {RECEIVED_FROM} 2", ALONE),
+        # all go on after a plan was refused
+        (3, "allreduce ring simple isolated refused", ALONE),
     ],
 )
-def test_every_launch_is_right(op: str, algo: str, proto: str, n: int) -> None:
-    """Two repeats: each set once, then four times 72 launches in two bursts each."""
-    code, said = ranks(n, op, algo, proto, "graph", "none")
-    assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(n)]
-    assert code == 0
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("op", "chunk_bytes", "threads", "n"),
-    [("allreduce", TAKEN_FROM, 0, 3), ("alltoall", RECEIVED_FROM, 2, 2)],
-)
-def test_large_messages_are_taken_or_received_by_threads(
-    op: str, chunk_bytes: int, threads: int, n: int
-) -> None:
-    code, said = ranks(
-        n,
-        op,
-        "ring" if op == "allreduce" else "direct",
-        "simple",
-        "isolated",
-        "none",
-        str(chunk_bytes),
-        str(threads),
-    )
-    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(n)]
-    assert code == 0
-
-
-@pytest.mark.exhaustive
-def test_launches_that_are_timed_alone() -> None:
-    code, said = ranks(2, "allreduce", "ring", "ll", "isolated", "none")
-    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(2)]
-    assert code == 0
-
-
-@pytest.mark.exhaustive
-def test_all_go_on_after_a_plan_was_refused() -> None:
-    code, said = ranks(3, "allreduce", "ring", "simple", "isolated", "refused")
-    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
+def test_every_launch_is_right(n: int, words: str, timed: int) -> None:
+    """Two repeats: each set once, then what is timed."""
+    code, said = ranks(n, *words.split())
+    assert said == [f"rank {rank}: right, {2 * (2 + timed)} launches" for rank in range(n)]
     assert code == 0
 
 

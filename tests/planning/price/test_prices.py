@@ -181,22 +181,17 @@ def test_lines_with_flags_take_their_bytes_on_the_links() -> None:
     assert seconds["ll128"] == pytest.approx(16 / 15 * seconds["simple"], rel=0.05)
 
 
-def test_a_hop_counts_as_often_as_it_is_taken() -> None:
-    """A ring of 8 bytes over n ranks has 2(n-1) hops."""
-    kinds = {kind: replace(one, hop_us=1.0) for kind, one in on_links().kinds.items()}
+@pytest.mark.parametrize(
+    ("cost", "op", "algo", "times"),
+    [("hop_us", "allreduce", "ring", 2), ("take_us", "alltoall", "direct", 1)],
+)
+def test_each_hop_and_message_has_its_price(cost: str, op: str, algo: str, times: int) -> None:
+    """A ring of n ranks has 2(n-1) hops; in a direct exchange a rank takes n-1 messages."""
+    kinds = {kind: replace(one, **{cost: 1.0}) for kind, one in on_links().kinds.items()}
     costs = replace(on_links(), kinds=kinds)
     for ranks in (2, 4, 8):
-        plan = case_on(LINKS, op="allreduce", algo="ring", proto="ll", ranks=ranks, size_bytes=64)
-        assert price(plan, LINKS, costs) == pytest.approx(2e-6 * (ranks - 1), rel=0.01)
-
-
-def test_each_message_has_its_price() -> None:
-    """A rank of a direct exchange takes n-1 messages, one after the other."""
-    kinds = {kind: replace(one, take_us=1.0) for kind, one in on_links().kinds.items()}
-    costs = replace(on_links(), kinds=kinds)
-    for ranks in (2, 8):
-        plan = case_on(LINKS, op="alltoall", algo="direct", proto="ll", ranks=ranks, size_bytes=512)
-        assert price(plan, LINKS, costs) == pytest.approx(1e-6 * (ranks - 1), rel=0.01)
+        plan = case_on(LINKS, op=op, algo=algo, proto="ll", ranks=ranks, size_bytes=64)
+        assert price(plan, LINKS, costs) == pytest.approx(times * 1e-6 * (ranks - 1), rel=0.01)
 
 
 def test_more_channels_make_a_cta_no_limit() -> None:
