@@ -7,6 +7,7 @@ addresses and cores are made up.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from collbench.machine.discovery import Recording, record
 from collbench.machine.topology.model import Topology
@@ -99,6 +100,14 @@ class Host:
             link.symlink_to(f"../../../devices/{path}")
         return address
 
+    def card(
+        self, path: str, name: str, arch: int, generation: int = 5, numa: int = -1, **more: Any
+    ) -> FakeGpu:
+        """A GPU with 16 lanes, as PCI and the driver show it. now: the generation it runs at."""
+        now = more.pop("now", generation), 16
+        address = self.pci(path, GPU, generation, 16, numa, now=now)
+        return FakeGpu(name=name, address=address, arch=arch, pcie=(*now, generation, 16), **more)
+
     def rdma(
         self,
         name: str,
@@ -128,6 +137,12 @@ def meet(levels: Sequence[str]) -> Callable[[int, int], int]:
     return lambda a, b: LEVELS[table[a][b]]
 
 
+def nvlinks() -> dict[str, Any]:
+    """What the driver says of the NVLinks of a Hopper GPU at a hidden switch."""
+    links = [FakeLink() for _ in range(18)]
+    return {"links": links, "mig": 0, "link_mbps": 26562, "fabric_state": 3}
+
+
 def dgx1v(root: Path) -> FakeNvml:
     """8 x V100 in a hybrid cube mesh; a switch for two GPUs and a NIC, two switches a socket."""
     host = Host(root, "dgx1")
@@ -137,24 +152,9 @@ def dgx1v(root: Path) -> FakeNvml:
         numa, port, bus = switch // 2, 2 + switch % 2, 0x80 * (switch // 2) + 5 * (switch % 2)
         top = f"pci0000:{numa * 0x80:02x}/0000:{numa * 0x80:02x}:0{port}.0/0000:{bus + 4:02x}:00.0"
         for place in range(2):
-            address = host.pci(
-                f"{top}/0000:{bus + 5:02x}:{8 + 8 * place:02x}.0/0000:{bus + 6 + place:02x}:00.0",
-                GPU,
-                3,
-                16,
-                numa,
-            )
-            cores = range(20 * numa, 20 * numa + 20)
-            cards.append(
-                FakeGpu(
-                    name="Tesla V100-SXM2-16GB",
-                    address=address,
-                    arch=70,
-                    affinity=cores,
-                    version=2,
-                    pcie=(3, 16, 3, 16),
-                )
-            )
+            path = f"{top}/0000:{bus + 5:02x}:{8 + 8 * place:02x}.0/0000:{bus + 6 + place:02x}:00.0"
+            more = {"affinity": range(20 * numa, 20 * numa + 20), "version": 2}
+            cards.append(host.card(path, "Tesla V100-SXM2-16GB", 70, 3, numa, **more))
         path = f"{top}/0000:{bus + 5:02x}:18.0/0000:{bus + 8:02x}:00.0"
         host.pci(path, IB, 3, 16, numa, vendor="0x15b3")
         host.rdma(f"mlx5_{switch}", path, "100 Gb/sec (4X EDR)")
@@ -187,20 +187,8 @@ def dgx_a100(root: Path) -> FakeNvml:
         downstream = f"0000:{bus + 1:02x}:0{number % 2}.0/0000:{bus + 2 + number % 2:02x}:00.0"
         path = f"{upstream}/{downstream}"
         links = [FakeLink(remote=f"0000{chips[k % 6].upper()}", remote_type=2) for k in range(12)]
-        address = host.pci(path, GPU, 4, 16, numa, now=(1, 16))
-        cores = range(16 * numa, 16 * numa + 16)
-        cards.append(
-            FakeGpu(
-                name="NVIDIA A100-SXM4-40GB",
-                address=address,
-                arch=80,
-                links=links,
-                mig=0,
-                pcie=(1, 16, 4, 16),
-                affinity=cores,
-                version=5,
-            )
-        )
+        more = {"now": 1, "affinity": range(16 * numa, 16 * numa + 16), "mig": 0, "version": 5}
+        cards.append(host.card(path, "NVIDIA A100-SXM4-40GB", 80, 4, numa, links=links, **more))
     return FakeNvml(cards, lambda a, b: 10 if a // 2 == b // 2 else 50)
 
 
@@ -214,32 +202,12 @@ def hgx_h100(root: Path, name: str = "hgx", first_bus: int = 0x10) -> FakeNvml:
     for number in range(8):
         bus, numa = first_bus + 0x10 * number, number // 4
         top = f"pci0000:{bus:02x}/0000:{bus:02x}:01.0/0000:{bus + 1:02x}:00.0"
-        address = host.pci(
-            f"{top}/0000:{bus + 2:02x}:00.0/0000:{bus + 3:02x}:00.0", GPU, 5, 16, numa
-        )
-        host.pci(
-            f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0",
-            IB,
-            5,
-            16,
-            numa,
-            vendor="0x15b3",
-        )
-        host.rdma(f"mlx5_{number}", f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0")
-        cores = range(56 * numa, 56 * numa + 56)
-        links = [FakeLink() for _ in range(18)]
-        cards.append(
-            FakeGpu(
-                name="NVIDIA H100 80GB HBM3",
-                address=address,
-                arch=90,
-                links=links,
-                mig=0,
-                affinity=cores,
-                link_mbps=26562,
-                fabric_state=3,
-            )
-        )
+        path = f"{top}/0000:{bus + 2:02x}:00.0/0000:{bus + 3:02x}:00.0"
+        nic = f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0"
+        more = {"affinity": range(56 * numa, 56 * numa + 56), **nvlinks()}
+        cards.append(host.card(path, "NVIDIA H100 80GB HBM3", 90, 5, numa, **more))
+        host.pci(nic, IB, 5, 16, numa, vendor="0x15b3")
+        host.rdma(f"mlx5_{number}", nic)
     return FakeNvml(cards, lambda a, b: 40 if a // 4 == b // 4 else 50)
 
 
@@ -275,17 +243,9 @@ def pcie_box(root: Path) -> FakeNvml:
     ]
     cards = []
     for number, path in enumerate(paths):
-        address = host.pci(path, GPU, 4, 16, number // 4)
-        first = 32 * (number // 4)
-        cards.append(
-            FakeGpu(
-                name="NVIDIA GeForce RTX 4090",
-                address=address,
-                arch=89,
-                pcie=(4, 16, 4, 16),
-                affinity=range(first, first + 32),
-            )
-        )
+        numa = number // 4
+        cores = range(32 * numa, 32 * numa + 32)
+        cards.append(host.card(path, "NVIDIA GeForce RTX 4090", 89, 4, numa, affinity=cores))
     host.pci(f"{top}/0000:18:09.0/0000:30:00.0", NIC, 4, 16, 0, now=(4, 8), vendor="0x15b3")
     host.rdma("mlx5_0", f"{top}/0000:18:09.0/0000:30:00.0", "200 Gb/sec (4X HDR)", layer="Ethernet")
     host.net("ens1np0", f"{top}/0000:18:09.0/0000:30:00.0", 200000)
@@ -298,20 +258,8 @@ def h200_vm(root: Path) -> FakeNvml:
     """
     host = Host(root, "vm")
     host.cpu(("GenuineIntel", 6, 207), {0: ("0-63", 0)}, flags="fpu hypervisor lm")
-    cards = []
-    for number in range(4):
-        address = host.pci(f"pci0000:00/0000:00:0{6 + number}.0", GPU, 5, 16)
-        cards.append(
-            FakeGpu(
-                name="NVIDIA H200",
-                address=address,
-                arch=90,
-                links=[FakeLink() for _ in range(18)],
-                mig=0,
-                link_mbps=26562,
-                fabric_state=3,
-            )
-        )
+    paths = [f"pci0000:00/0000:00:0{6 + number}.0" for number in range(4)]
+    cards = [host.card(path, "NVIDIA H200", 90, **nvlinks()) for path in paths]
     (root / "sys/class/infiniband").mkdir(parents=True)
     host.pci("pci0000:00/0000:00:03.0", NIC, vendor="0x1af4")
     (root / "sys/devices/pci0000:00/0000:00:03.0/virtio2").mkdir()
@@ -325,23 +273,9 @@ def mig_box(root: Path) -> FakeNvml:
     host.cpu(ROME, {0: ("0-63", 0)})
     cards = []
     for number in range(2):
-        address = host.pci(
-            f"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:0{number}.0/0000:0{3 + number}:00.0",
-            GPU,
-            4,
-            16,
-            0,
-        )
-        cards.append(
-            FakeGpu(
-                name="NVIDIA A100-SXM4-40GB",
-                address=address,
-                arch=80,
-                mig=number,
-                pcie=(4, 16, 4, 16),
-                version=5,
-            )
-        )
+        end = f"0000:02:0{number}.0/0000:0{3 + number}:00.0"
+        path, more = f"pci0000:00/0000:00:01.0/0000:01:00.0/{end}", {"mig": number, "version": 5}
+        cards.append(host.card(path, "NVIDIA A100-SXM4-40GB", 80, 4, 0, **more))
     for number, card in enumerate(cards):
         card.links = [
             FakeLink(remote=cards[1 - number].bus_id, remote_type=0, can_p2p=False)
