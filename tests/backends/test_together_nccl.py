@@ -21,7 +21,7 @@ from collbench.core.record import read
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from tests.support.commands import Capture, invoke
-from tests.support.gpus_in_threads import Machine, run_on, spoil
+from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
 from tests.support.plants import PLANTS, PlantKind, plant
 from tests.support.tiers import tiered
@@ -139,22 +139,6 @@ def test_points_of_a_session_share_communicators(monkeypatch: pytest.MonkeyPatch
     finally:
         session.close()
     assert (len(nccl.comms), nccl.faults, nccl.left()) == (4, [], [])
-
-
-def test_launches_that_do_nothing_together_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TogetherRank, "_fork", lambda rank, queues, stream: None)
-    nccl = nccl_on(Machine(2), monkeypatch)
-    wrong = samples_of(nccl, job(ranks=2, groups="0,1/0,1"), monkeypatch).wrong
-    assert {one.rank for one in wrong} == {0, 1}
-
-
-def test_wrong_elements_have_the_number_of_the_rank_among_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spoil(monkeypatch, 3)
-    nccl = nccl_on(Machine(3), monkeypatch)
-    wrong = samples_of(nccl, job(ranks=4, groups="0,1/2,3"), monkeypatch).wrong
-    assert {(one.rank, one.index, one.count) for one in wrong} == {(3, 2, 1)}
 
 
 @pytest.mark.parametrize(("order", "most"), [("grouped", 1 + 1 + 2), ("same", 2)])

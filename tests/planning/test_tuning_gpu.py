@@ -23,8 +23,8 @@ from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
-from collbench.planning.planner import Choice, machine_of, resolve
-from collbench.planning.selection import algorithms_of
+from collbench.planning.planner import machine_of, resolve
+from collbench.planning.selection import Choice, algorithms_of
 from collbench.planning.tuning import tuning_without
 from tests.support.tiers import tiered
 
@@ -254,8 +254,8 @@ def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
 def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(
     channels: int, size_bytes: int, wanted: int
 ) -> None:
-    knobs = {"proto": "simple", "channels": channels, "size_bytes": size_bytes}
-    case, plan = choice(op="allreduce", algo="ring", **knobs)
+    knobs: dict[str, Any] = {"proto": "simple", "channels": channels}
+    case, plan = choice(op="allreduce", algo="ring", size_bytes=size_bytes, **knobs)
     assert plan.kernel is not None
     assert (case.cluster, plan.kernel.cluster) == (wanted, wanted)
 
