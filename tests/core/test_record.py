@@ -69,18 +69,6 @@ def test_columns_are_the_documented_ones() -> None:
     assert " ".join(COLUMNS) == wanted
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    file = tmp_path / "out.csv"
-    writer = Writer(file)
-    writer.write([ROW, WAIVED])
-    writer.close()
-    assert read(file) == [ROW, WAIVED]
-    writer = Writer(file)  # appends, without a second header
-    writer.write([ROW])
-    writer.close()
-    assert read(file) == [ROW, WAIVED, ROW]
-
-
 @pytest.mark.parametrize(
     ("end", "cut"),
     [

@@ -59,16 +59,6 @@ def test_speeds_are_those_of_the_slower_end() -> None:
     ]
 
 
-def test_nvlinks_have_counts_and_rates() -> None:
-    topology = formats.read(OWN / "pcie-box-hwloc.xml")
-    nvlinks = [
-        (link.a, link.b, link.count, link.generation, link.raw_gbs)
-        for link in topology.links
-        if link.kind == "nvlink"
-    ]
-    assert nvlinks == [("gpu0", "gpu1", 2, 2, 50.0), ("gpu1", "gpu2", 1, 2, 25.0)]
-
-
 @needs_real
 def test_virtual_machine_without_gpu_by_hand() -> None:
     topology = formats.read(REAL / "hwloc-vm-no-gpu.xml")
