@@ -53,7 +53,8 @@ def read_by(text: str, file: str, *asked: str) -> tuple[str, str] | None:
     >>> read_by("# OSU MPI Latency Test", "a.txt", "log")
     ("a table of OSU's benchmarks", 'collbench compare a.txt reads it')
     """
-    text = "\n".join(without_prefix(plain_text(text[:_MOST_TOLD_CHARS]).split("\n")))
+    lines = plain_text(text[:_MOST_TOLD_CHARS]).split("\n")
+    text = "\n".join((*lines, *without_prefix(lines)))
     for one in load("causes", "files")["files"]:
         others = {one.get("command"), *one.get("never", ())}
         if others.isdisjoint(asked) and re.search(one["pattern"], text, re.MULTILINE):

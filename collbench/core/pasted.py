@@ -25,10 +25,9 @@ _LINK = re.compile(
 _QUOTED = re.compile(r"\A(?:> ?)+")
 _ENTITY = re.compile(r"&(?:\w{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _MARKDOWN = re.compile(r"\\([#_*\[\]])")
-# what log drivers that write a JSON object a line call the text of the line; it may be cut
-_ENTRY = re.compile(
-    r'\s*\{.{0,2000}?"(?:log|message|msg|line|MESSAGE|textPayload)"\s?:\s?"((?:[^"\\]|\\.)*)'
-)
+# what log drivers that write a JSON object a line call the text of the line
+_KEYS = ("log", "message", "msg", "line", "MESSAGE", "textPayload")
+_CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"\\]|\\.)*)')
 SAMPLE = 400  # lines by which it is told whether they are broken
 _NARROWEST, WIDEST = 60, 200  # columns of terminals and mails
 _FEWEST_BROKEN, _LONGEST_WORD = 3, 40
@@ -71,13 +70,16 @@ def entry_of(line: str) -> str | None:
     >>> entry_of('{"log":"step \\"1\\"\\n","stream":"stderr","time":"2024"}'), entry_of("{}")
     ('step "1"\n', None)
     """
-    found = _ENTRY.match(line) if "{" in line[:9] else None
-    if found is None:
+    if not line.startswith("{"):
         return None
     try:
-        return str(json.loads(f'"{found[1]}"', strict=False))
-    except ValueError:  # half of a pair of Unicode's
-        return found[1].replace('\\"', '"')
+        entry = json.loads(line, strict=False)
+        texts = [entry[key] for key in _KEYS if isinstance(entry.get(key), str)]
+    except (ValueError, RecursionError):
+        texts = []
+    if not texts and (found := _CUT_ENTRY.match(line)):
+        texts.append(found[1].replace("\\n", "\n").replace('\\"', '"'))
+    return texts[0] if texts else None
 
 
 def plain_text(text: str) -> str:
