@@ -8,11 +8,12 @@ itself, or if a paired experiment shows that it slows this machine down by more 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, Protocol, cast
 
 from collbench.bench.experiment import Cost, Experiment
 from collbench.bench.pairs import RankPair
+from collbench.core import catalog
 from collbench.core.errors import unknown
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.registry import Family
@@ -254,23 +255,25 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 class Check(Protocol):
-    """TITLE: what it looks at, in a line. NEEDS: without which it sees nothing. EXPLANATION: for
-    people who do not know the thing: what it is, how it is read, what it does to communication, how
-    to change it and how to be sure; Markdown in three paragraphs or more.
-
-    Each has a planted fault: PLANTS of tests/doctor/plants/NAME.py.
-
-    One whose cause can be switched has `experiment`, the others NO_EXPERIMENT: why nothing shows
-    what a finding costs on this machine.
+    """NEEDS: without which it sees nothing. Each has a table in profiles/causes/checks.toml, which
+    says what its words are, and a planted fault: PLANTS of tests/doctor/plants/NAME.py. One whose
+    cause can be switched has `experiment`.
     """
 
-    TITLE: str
     NEEDS: tuple[Need, ...]
-    EXPLANATION: str
 
     def find(self, evidence: Evidence) -> Iterable[Finding]:
         """What is wrong. Pure; a value that is unknown is no finding."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckWords:
+    """The table of a check in profiles/causes/checks.toml."""
+
+    title: str
+    explanation: str
+    no_experiment: str = ""
 
 
 class ExperimentingCheck(Check, Protocol):
@@ -307,12 +310,24 @@ def check(identifier: str) -> Check:
     return cast("Check", FAMILY.load(identifier.replace("-", "_")))
 
 
+def words(identifier: str) -> CheckWords:
+    """What a check looks at, in words. Raises UsageError if there is none of that name."""
+    if identifier not in identifiers():
+        raise unknown("check", identifier, identifiers())
+    return CheckWords(**_words_of_all()[identifier])
+
+
+@cache
+def _words_of_all() -> Mapping[str, Mapping[str, str]]:
+    return catalog.load("causes", "checks")
+
+
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     """What shows the cost of a finding on this machine, or why nothing can."""
     found = check(finding.check)
     if hasattr(found, "experiment"):
         return cast("ExperimentingCheck", found).experiment(finding, evidence)
-    return str(vars(found)["NO_EXPERIMENT"])
+    return words(finding.check).no_experiment
 
 
 def why_not_run(identifier: str, evidence: Evidence) -> str:
@@ -345,12 +360,11 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
 
 def run_of(identifier: str, evidence: Evidence) -> CheckRun:
     """Whether a check looks at the evidence, and why not."""
-    found = check(identifier)
     return CheckRun(
         identifier=identifier,
-        title=found.TITLE,
+        title=words(identifier).title,
         reason=why_not_run(identifier, evidence),
-        is_absent=any(map(evidence.is_absent, found.NEEDS)),
+        is_absent=any(map(evidence.is_absent, check(identifier).NEEDS)),
     )
 
 

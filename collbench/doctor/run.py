@@ -35,7 +35,6 @@ from collbench.doctor.check import (
     Finding,
     LeftOut,
     Need,
-    check,
     experiment,
     find,
     identifiers,
@@ -44,6 +43,7 @@ from collbench.doctor.check import (
     run_of,
     tally,
     wants_measurements,
+    words,
 )
 from collbench.doctor.tables.findings import (
     as_json,
@@ -117,10 +117,10 @@ def _is_measured(options: Options) -> bool:
 
 
 def _explain(identifier: str) -> int:
-    asked = check(identifier)
+    asked = words(identifier)
     if is_first_rank():
-        say(f"{identifier}: {asked.TITLE}\n")
-        for paragraph in asked.EXPLANATION.strip().split("\n\n"):
+        say(f"{identifier}: {asked.title}\n")
+        for paragraph in asked.explanation.strip().split("\n\n"):
             say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
             say()
     return 0

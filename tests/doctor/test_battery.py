@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import check, experiment, find, identifiers, why_not_run
+from collbench.doctor.check import check, experiment, find, identifiers, why_not_run, words
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
 
@@ -20,14 +20,14 @@ PLANTS: dict[str, list[Plant]] = {
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
-    asked = check(identifier)
+    asked = words(identifier)
     file = f"tests/doctor/plants/{identifier.replace('-', '_')}.py"
     assert PLANTS.get(identifier), f"every check has a planted fault: plant it in {file}"
-    assert asked.TITLE
-    assert not asked.TITLE.endswith(".")
-    paragraphs = asked.EXPLANATION.strip().split("\n\n")
+    assert asked.title[-1:] not in ("", ".")
+    paragraphs = asked.explanation.strip().split("\n\n")
     assert len(paragraphs) >= 3, "what it is, how it is read, what to do"
     assert all(one.rstrip().endswith((".", ":", "```")) for one in paragraphs)
+    assert bool(asked.no_experiment) != hasattr(check(identifier), "experiment")
 
 
 @pytest.mark.parametrize(

@@ -7,24 +7,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.links import states
 from collbench.machine.topology.model import numbered
 
-TITLE = "Size of the PCIe window to GPU memory (BAR1)"
 NEEDS: tuple[Need, ...] = ("condition", "two gpus")
-NO_EXPERIMENT = "the BIOS sets the size when the machine starts"
-EXPLANATION = """
-Other GPUs and NICs reach a GPU's memory over PCIe through a window of addresses, BAR1. Where it is
-as large as the memory (Resizable BAR), all of it can be shown at once. A window of 256 MiB must be
-moved, large buffers cannot be mapped (`cudaErrorMapBufferObjectFailed`, or registration of memory
-that fails), and drivers that need the whole window refuse peer access. NVLinks do not use it.
-
-The check reads the sizes of BAR1 and of the memory by NVML (`nvmlDeviceGetBAR1MemoryInfo`,
-`nvmlDeviceGetMemoryInfo`; `nvidia-smi -q -d MEMORY` shows them), and names GPUs without NVLinks
-whose window shows less than half of the memory. GeForce cards, which have no peer access over PCIe
-anyhow, get a remark.
-
-Switch on `Above 4G Decoding` and `Resizable BAR` (`Re-Size BAR Support`) in the BIOS; both need
-UEFI without CSM. Some cards need a newer VBIOS, and some data centre cards a mode that NVIDIA's
-`displaymodeselector` sets. After a restart `nvidia-smi -q` must show a BAR1 as large as the memory.
-"""
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

@@ -8,23 +8,7 @@ from collbench.doctor.checks._ranks import alike, named
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 
-TITLE = "Cores that ranks are bound to"
 NEEDS: tuple[Need, ...] = ("processes",)
-EXPLANATION = """
-A rank has a thread that communicates beside the one that computes. Where a launcher, a batch system
-or `taskset` binds a rank to one core, both take turns, and every message waits for the next turn.
-Two ranks on one core wait for each other all the time. Launchers differ: Open MPI binds each rank
-to one core if there are at most two ranks, Slurm's `--cpu-bind` and Kubernetes' CPU manager bind as
-they are told.
-
-The check reads the cores that each rank may run on (`sched_getaffinity`) and compares them with
-those of the host. Ranks with one core each are only a remark where there is no GPU: programs with
-one thread a rank are best bound so. The experiment measures an allreduce of CPU ranks on these
-cores and on all cores of the host, in turns.
-
-Start the ranks with `mpirun --bind-to numa` (Open MPI), `-bind-to numa` (MPICH, Intel MPI) or `srun
---cpu-bind=ldoms`, or give each rank several cores (`--cpus-per-task`).
-"""
 
 _MOST_RANKS = 8
 _SIZES = (1 << 10, 64 << 10, 1 << 20)

@@ -7,26 +7,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import cores_of
 from collbench.machine.topology.model import members, numbered
 
-TITLE = "Other processes on the cores"
 NEEDS: tuple[Need, ...] = ("system", "core times")
-NO_EXPERIMENT = "other processes cannot be stopped from here: measure again when they have ended"
-EXPLANATION = """
-A rank that waits for a message looks at memory all the time, and a rank that has one copies it.
-Both need a core. Where another process has the core, the kernel lets them take turns of
-milliseconds, and all ranks wait for the one whose turn it is not: one busy core on one host slows
-the whole job. Left-over ranks of an earlier job, which still wait for each other, are the usual
-reason; monitoring and backups are others.
-
-The check reads how long each core was in use during a tenth of a second before anything was
-measured (`/proc/stat`). Ranks that wait in MPI meanwhile are counted and left out. It is a risk
-where fewer cores are left to the ranks than they need (one each, two for a single process), and a
-remark where at least a tenth of the cores is in use. What lasts for a moment may be seen, too:
-look twice.
-
-`top` shows who it is; end what is left over (`pkill -u $USER NAME`), ask for whole nodes (`sbatch
---exclusive`), or bind the ranks to other cores. To be sure, run the doctor again when nothing of
-yours runs: what it still shows belongs to others.
-"""
 
 _LEAST = 0.5  # cores' worth of time that is worth a word
 _SHARE = 0.1  # of the cores

@@ -6,26 +6,7 @@ from itertools import combinations
 from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._ranks import alike
 
-TITLE = "Namespaces that keep the ranks of a host apart"
 NEEDS: tuple[Need, ...] = ("ranks",)
-NO_EXPERIMENT = "a running process cannot join the namespaces of another one"
-EXPLANATION = """
-The processes of a host reach each other's memory by shared memory, by CUDA IPC between GPUs, and by
-copies between processes. A container has namespaces of its own: with another IPC or PID namespace
-these ways are closed, although the processes run on the same machine. Libraries then send through
-the network, or through copies in host memory, which is several times slower, or stop with an error
-when they open the other's GPU memory.
-
-The check compares `/proc/self/ns/ipc`, `pid`, `user` and `net` of all ranks of a host. It also
-looks for recordings of one boot (`/proc/sys/kernel/random/boot_id`) under several names: these are
-containers of one machine that libraries take for several hosts. Other user namespaces forbid copies
-between processes, and other network namespaces need addresses of their own; both are remarks.
-
-Run all ranks of a host in one container or one pod, or start the containers with `--ipc=host
---pid=host`, or with the namespace of the first one (`--ipc=container:NAME`). Where the names of
-hosts differ, add `--uts=host`. To be sure, compare `readlink /proc/self/ns/ipc` in each container,
-and look for `via P2P` or `via SHM` in the output of `NCCL_DEBUG=INFO`.
-"""
 
 _KINDS: dict[str, tuple[Severity, str]] = {
     "ipc": (

@@ -6,26 +6,7 @@ from collbench.bench.experiment import Experiment
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 
-TITLE = "Copies between processes in one step (cross-memory attach)"
 NEEDS: tuple[Need, ...] = ("processes",)
-EXPLANATION = """
-Two processes of a host can exchange data in two ways. The sender writes it to shared memory and the
-receiver reads it from there: two copies. Or the receiver asks the kernel to copy it from the memory
-of the sender (`process_vm_readv`, cross-memory attach): one copy, which is about twice as fast for
-large messages. MPI libraries choose the second one for large messages where it works.
-
-The kernel allows it to processes that may debug each other. The check reads Yama's
-`/proc/sys/kernel/yama/ptrace_scope` (1: only children, unless a process permits it, as UCX does; 2:
-with the capability `CAP_SYS_PTRACE`; 3: nobody), the capability, and the user namespaces of the
-ranks, and tries the call on the process itself: a filter of system calls (seccomp), as Docker has,
-refuses it even there. It also reads the variables of MPI that switch it off; what these cost is
-measured with and without them, in MPI's own allreduce.
-
-Start the container with `--cap-add SYS_PTRACE` or `--security-opt seccomp=unconfined`, and run all
-ranks as one user. As root, `sysctl kernel.yama.ptrace_scope=0`. Where neither is possible, tell
-Open MPI not to try (`OMPI_MCA_btl_vader_single_copy_mechanism=none`), which ends the error messages
-`Read -1, expected N, errno = 1`. To be sure, measure `collbench sweep --backend mpi` at 1 MiB.
-"""
 
 _WHY = "MPI then copies large messages of the same host twice, through shared memory."
 # name: (values that switch it off, value that leaves it to the library)

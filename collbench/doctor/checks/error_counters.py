@@ -5,30 +5,7 @@ from collections.abc import Iterable, Mapping
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.recording import GpuRecord, Recording
 
-TITLE = "Counters of errors that rise under load"
 NEEDS: tuple[Need, ...] = ("load",)
-NO_EXPERIMENT = (
-    "errors cannot be switched off: compare this link with others by collbench topo --measure"
-)
-EXPLANATION = """
-Links repair most of their errors by sending again: NVLink calls it replay, PCIe replay and NAK,
-InfiniBand retries. The data is right, but it comes late, and a collective waits for the slowest
-link. Errors that cannot be repaired end the connection or the program. NVLink's recovery, and
-`link_downed` and `link_error_recovery` of InfiniBand, mean that the link was trained again; nothing
-went through it meanwhile.
-
-The check reads all counters before and after the load of our own traffic, and names those that
-rose: of NVLinks `NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY`, `_RECOVERY` and `_CRC`; of GPUs
-`NVML_FI_DEV_PCIE_...` and `NVML_FI_DEV_ECC_...`; of NICs the files of
-`/sys/class/infiniband/NIC/ports/N/counters` and `hw_counters`, and of
-`/sys/class/net/NAME/statistics`. A number that stands still is never judged: all machines count a
-few errors when their links are trained.
-
-Reseat or replace the cable, the riser or the bridge; a PCIe link that fails at its generation may
-work at a lower one (a setting of the BIOS). `packet_seq_err`, `out_of_sequence` and
-`local_ack_timeout_err` on RoCE are lost packets: look at flow control (PFC, ECN) on the switches.
-To be sure, run `collbench doctor` again: the counters must stand still.
-"""
 
 # Errors that no repetition repairs, or after which a link is trained again.
 _LOST = frozenset(

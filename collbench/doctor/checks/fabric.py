@@ -9,27 +9,7 @@ from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
 from collbench.machine.topology.model import numbered
 
-TITLE = "State and health of the NVLink fabric"
 NEEDS: tuple[Need, ...] = ("gpus",)
-NO_EXPERIMENT = "the fabric is set up by a service, and no process can change it"
-EXPLANATION = """
-Where NVLinks go through NVSwitches, a service sets up the routes: the fabric manager
-(`nvidia-fabricmanager`) on machines of Ampere and later, on racks of several hosts together with
-IMEX, which lets hosts share memory. From Hopper on every GPU registers with it. Until that is
-completed CUDA may refuse the GPU (error 802, `system not yet initialized`), and NCCL cannot use
-NVLink SHARP. GPUs of one cluster and one clique reach each other by NVLink; others do not.
-
-The check reads the state, the status, the cluster, the clique and the health of each GPU by NVML
-(`nvmlDeviceGetGpuFabricInfoV`): a reduced rate, routes that are being recovered or do not work,
-memory that does not answer, a wrong configuration. It looks for the process of the fabric manager
-where the NVLinks lead to NVSwitches and the machine is not virtual, and for the device files
-`/dev/nvidia-caps-imex-channels/channel*` where GPUs of several hosts have one clique.
-
-Look at `nvidia-smi -q` under Fabric, at `systemctl status nvidia-fabricmanager` and at
-`/var/log/fabricmanager.log`. The version of the fabric manager must be that of the driver. After it
-was started anew, GPUs that were in use need a reset. In a virtual machine the provider's host runs
-it. To be sure, `nvidia-smi -q` must say `State: Completed` and `Status: Success` for each GPU.
-"""
 
 # NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, FABRIC_COMPLETED
 _STATES = {1: "not started", 2: "in progress"}

@@ -7,26 +7,7 @@ from collbench.doctor.checks._siblings import conditions
 from collbench.machine.discovery.recording import GpuCondition
 from collbench.machine.gpus import CLOCKS_SETTING, GPU_IDLE, LOW_CLOCK
 
-TITLE = "Clocks, power limits and temperatures of GPUs"
 NEEDS: tuple[Need, ...] = ("condition",)
-NO_EXPERIMENT = "clocks and limits are changed by root alone, and heat by nobody in a minute"
-EXPLANATION = """
-A GPU lowers its clocks when it is hot, when it would take more power than its limit, and when the
-machine's power supply asks for it. NVLink and the memory keep their rate, but the kernels that
-reduce and copy run slower, and small messages most of all. A collective waits for its slowest GPU,
-so that one hot GPU slows all of them down. Clocks and power limits may also be set by somebody, and
-left there after a test.
-
-Under the load of our own traffic the check reads by NVML why the clocks are held back
-(`nvmlDeviceGetCurrentClocksEventReasons`), the SM clock and its maximum, and the temperature with
-the one at which the GPU slows down. At rest clocks are low by themselves; there it reads only what
-is set: the application clocks and the power limit, with their defaults. A low SM clock is one below
-three quarters of the maximum: a GPU that its hardware slows down has half of it.
-
-For heat look at fans, air filters, dust and the room; for the power brake at the power supplies.
-`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER` shows the reasons and settings. As root,
-`nvidia-smi -rac` and `nvidia-smi -rgc` set clocks back, `nvidia-smi -pl WATTS` the power limit.
-"""
 
 _WHY = "Kernels that reduce and copy run slower, and a collective waits for its slowest GPU."
 _COOLING = "look at fans, air filters and the temperature of the room"

@@ -6,23 +6,7 @@ from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
 
-TITLE = "GPUs that the driver does not show, or that it lost"
 NEEDS: tuple[Need, ...] = ()
-NO_EXPERIMENT = "it decides which GPUs work, not how fast they are"
-EXPLANATION = """
-A GPU that failed on the PCIe bus is listed, and answers no call ("GPU is lost", Xid 79): programs
-that used it ended, and those that count GPUs start with one rank too few, or fail. After an update
-without a restart the library of the driver and its kernel module differ, and no GPU works
-("Driver/library version mismatch"). In a container fewer GPUs than the machine has are mostly
-meant.
-
-The check compares the NVIDIA GPUs on the PCI bus (`/sys/bus/pci/devices`, by vendor and class) with
-those of NVML, and reads why NVML refuses one or does not start.
-
-`dmesg` has the reason as an Xid: `dmesg | grep -i xid`, as root. A lost GPU needs a restart of the
-machine; if it comes again, reseat or replace the card, its cable or riser. For a mismatch load the
-kernel module again, or restart. In a container give it the GPUs: `docker run --gpus all`.
-"""
 
 _WHY = "Its rank does not start, or a collective runs on fewer GPUs than the machine has."
 _RESTART = (

@@ -6,26 +6,7 @@ from collbench.doctor.check import Evidence, Finding, Need, Severity
 from collbench.doctor.checks._siblings import conditions
 from collbench.machine.discovery.recording import GpuCondition
 
-TITLE = "Errors of GPU memory, and resets that GPUs ask for"
 NEEDS: tuple[Need, ...] = ("condition",)
-NO_EXPERIMENT = "it decides whether results are right and programs go on, not how fast they are"
-EXPLANATION = """
-The memory of data centre GPUs has codes that correct one wrong bit and detect two (ECC). An
-uncorrected error ends the programs that use the memory, and a collective whose rank ended hangs on
-all others. Hopper and Ampere replace a broken row of memory by a spare one, older GPUs take the
-page out of use; both happen at the next reset of the GPU, and until then the error may come again.
-Where no spare row is left, remapping fails and the GPU must be replaced.
-
-The check reads by NVML the uncorrected errors since the driver was loaded
-(`nvmlDeviceGetTotalEccErrors`), pending and failed row remapping (`nvmlDeviceGetRemappedRows`),
-pending page retirement (`nvmlDeviceGetRetiredPagesPendingStatus`), the current and the pending mode
-of ECC (`nvmlDeviceGetEccMode`), and what the driver itself asks for
-(`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`). Corrected errors are no finding.
-
-Stop what runs on the GPU and reset it (`nvidia-smi --gpu-reset -i N`, as root) or restart the
-machine; drain it from the batch system before. After that `nvidia-smi -q -d ECC,ROW_REMAPPER` must
-show no pending row and no new uncorrected error. Ask for a replacement if remapping failed.
-"""
 
 _RESET = "stop what runs on it and reset it: nvidia-smi --gpu-reset -i N, as root"
 # NVML_GPU_RECOVERY_ACTION_*, of the newest nvml.h

@@ -7,26 +7,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
 
-TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
-NO_EXPERIMENT = "modes are for root to change, GPUs of a rank for the launcher: compare after it"
-EXPLANATION = """
-Three modes of a GPU decide whether ranks can work with it. MIG divides it into parts that have no
-peer access and no NVLinks: a collective over parts goes through the host's memory. The compute mode
-may allow one process at a time (exclusive), or none (prohibited): a second rank then gets the error
-`all CUDA-capable devices are busy or unavailable`. Without persistence mode the driver puts a GPU
-to sleep when nobody uses it, and the first call after that takes seconds.
-
-The check reads the modes by NVML (`nvmlDeviceGetMigMode`, `nvmlDeviceGetComputeMode`,
-`nvmlDeviceGetPersistenceMode`). It also compares the GPUs that CUDA shows to each rank: several
-ranks that see the same one while others are free share its memory and its links, and NCCL refuses
-two ranks on one GPU (`Duplicate GPU detected`).
-
-As root, `nvidia-smi -i N -mig 0` ends the division (the GPU must be unused), `nvidia-smi -c 0`
-opens a GPU to several processes, and the service `nvidia-persistenced` or `nvidia-smi -pm 1` keeps
-it awake. For ranks, select the GPU by the local rank (`OMPI_COMM_WORLD_LOCAL_RANK`,
-`SLURM_LOCALID`), or let the launcher do it (`srun --gpus-per-task=1`).
-"""
 
 # NVML_COMPUTEMODE_EXCLUSIVE_THREAD, _PROHIBITED, _EXCLUSIVE_PROCESS
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2

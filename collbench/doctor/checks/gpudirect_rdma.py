@@ -7,27 +7,7 @@ from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
 from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
 
-TITLE = "GPUDirect RDMA between GPUs and NICs"
 NEEDS: tuple[Need, ...] = ("gpus", "nics")
-NO_EXPERIMENT = "it takes two hosts, and a driver that root loads"
-EXPLANATION = """
-With GPUDirect RDMA a NIC reads and writes the memory of a GPU itself. Without it every message is
-copied to the host's memory and sent from there, which takes the bandwidth of PCIe twice and costs a
-thread of the CPU for each GPU. It needs a driver that shows the memory to the NIC: the module
-`nvidia_peermem`, or NVIDIA's open kernel modules with the kernel's dma-buf. It is fast where both
-are below one PCIe switch; through the processor it is slower on most machines, and NCCL then does
-not use it unless `NCCL_NET_GDR_LEVEL` says so.
-
-The check looks for the module in `/sys/module` and `/sys/kernel/mm/memory_peers`, reads in
-`/proc/driver/nvidia/version` which driver is loaded, and finds the nearest RDMA device of each GPU
-in the tree of PCIe. In virtual machines with a flat tree the way is unknown, and nothing is said of
-it; GeForce cards have no GPUDirect RDMA.
-
-Load the module (`modprobe nvidia_peermem`, as root, after the NIC's driver; a container must see
-it), or install the open kernel modules, which Turing and later GPUs can use. Place NICs below the
-switches of the GPUs. NCCL's log says which way it takes: `NCCL_DEBUG=INFO` shows `GDRDMA` at the
-channels of the network; `collbench topo --rails` shows GPUs with their NICs.
-"""
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

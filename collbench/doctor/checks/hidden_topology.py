@@ -6,24 +6,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import Recording
 
-TITLE = "A virtual machine that hides its PCIe tree, or WSL"
 NEEDS: tuple[Need, ...] = ("gpus",)
-NO_EXPERIMENT = "it costs nothing by itself: what is lost depends on what a library chooses"
-EXPLANATION = """
-Libraries choose rings, channels and NICs by the tree of PCIe: who shares a switch, which socket is
-near. A virtual machine often shows one flat bus and one NUMA node, whatever is below. NCCL then
-takes all pairs for equal, may lead a ring across the sockets several times, and may give a GPU a
-NIC of the other socket. Under WSL GPUs belong to Windows: there is no peer access between them, and
-no memory that processes share.
-
-The check reads the `hypervisor` flag in `/proc/cpuinfo`, the paths of the GPUs in
-`/sys/bus/pci/devices`, and `/proc/version`, which names Microsoft under WSL. It is a remark: NVML
-shows NVLinks in virtual machines too, and where all traffic goes over them nothing is lost.
-
-Ask the provider for a file of the real topology, and give it to NCCL by `NCCL_TOPO_FILE` (Azure and
-AWS publish theirs); `collbench topo --from FILE` reads it. Under WSL use Linux itself for several
-GPUs.
-"""
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

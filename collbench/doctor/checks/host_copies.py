@@ -6,24 +6,7 @@ from statistics import median
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.paths import path_to_cpu
 
-TITLE = "Copies between GPUs and the host, alone and all at once"
 NEEDS: tuple[Need, ...] = ("host copies",)
-NO_EXPERIMENT = "the rates are the measurement"
-EXPLANATION = """
-Data that no direct path carries goes through the memory of the host: to NICs without GPUDirect,
-between GPUs without peer access, and from storage. Each GPU has a PCIe link for that, but several
-of them may share the port above a switch, or the link between two sockets, and virtual machines
-hide which.
-
-The check copies 64 MiB from each GPU to pinned memory and back, both directions at once: one GPU
-after the other, then all at the same time. A GPU that is alone far below the others, or below what
-its link carries, has a bad link or is far from the memory (`collbench doctor --explain pcie-link`).
-Rates that fall when all copy show what they share; where `collbench topo` shows no common switch,
-the machine hides one.
-
-Move jobs that need the host's memory to GPUs that share nothing, bind ranks to the cores next to
-their GPU, or reseat the one that is slow alone.
-"""
 
 _SLOW = 0.7  # of the median of its siblings, or of its link
 _SHARED = 0.7  # of the rate alone

@@ -9,28 +9,7 @@ from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
-TITLE = "What differs between hosts"
 NEEDS: tuple[Need, ...] = ("hosts",)
-NO_EXPERIMENT = "hosts are not changed from here: leave one out, and compare"
-EXPLANATION = """
-Hosts of one job should be equal. One with another driver, fewer NICs, a smaller MTU or another
-setting of NCCL makes all of them slower, hangs at the start, or fails in ways that look like a
-network problem: NCCL's ranks must choose the same algorithm, and they choose by what they see and
-by the variables of their environment.
-
-The check compares what is recorded of each host: kernel, driver and its parameters, processor,
-numbers of cores, NUMA nodes, GPUs and NICs, rates of ports, MTU, memory, kernel settings, support
-of GPUDirect RDMA, and of the ranks their limits, their MPI library, the configuration files of
-NCCL and the variables that communication libraries read. Where more than half of the hosts agree,
-the others are named; else all are. Variables that differ between the ranks of each host in the same
-way, by local rank, are equal; those that are each host's own, such as `CUDA_VISIBLE_DEVICES`, are
-left out.
-
-Bring the odd host to the state of the others: the same image and driver, the same cables and
-settings. Set variables where every rank gets them: `mpirun -x NAME`, `srun --export`, one module
-file; a shell's start file differs between hosts. Compare again with `mpirun collbench doctor --only
-hosts-differ`, which needs one rank a host.
-"""
 
 _WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose by what they see."
 _WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."

@@ -6,28 +6,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import Recording
 
-TITLE = "Network interfaces that variables name"
 NEEDS: tuple[Need, ...] = ("processes", "system")
-NO_EXPERIMENT = "it decides whether ranks find each other, not how fast they are"
-EXPLANATION = """
-Libraries choose a network interface by themselves, and often a wrong one: the bridge of Docker, or
-the network for administration. So people name it in a variable. The same variable on a machine
-whose interface has another name (`eth0`, `ens3`, `enp129s0f0`) makes the program stop, with a
-message such as `Bootstrap : no socket interface found`, or wait for ever. Bridges of containers and
-virtual machines have addresses that other hosts cannot reach, or worse, that they have as well.
-
-The check compares the names in `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME`, `UCX_NET_DEVICES`,
-`OMPI_MCA_btl_tcp_if_include`, `OMPI_MCA_oob_tcp_if_include`, `FI_TCP_IFACE` and
-`NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` with `/sys/class/net`, and for UCX with the RDMA devices as
-well. NCCL takes names as beginnings of names, `=` in front for exact ones, and `^` for those that
-are not wanted. Addresses of networks (`10.0.0.0/8`) are not compared. With several hosts `lo` and
-bridges such as `docker0` and `virbr0` are named, too.
-
-Give a name that all hosts have, or say what is not wanted: `NCCL_SOCKET_IFNAME=^docker,lo,virbr`.
-Open MPI takes networks instead of names, which are the same on all hosts: `--mca
-btl_tcp_if_include 10.0.0.0/8`. To be sure, look for `NET/Socket : Using` or `NET/IB : Using` in the
-output of `NCCL_DEBUG=INFO`.
-"""
 
 _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 

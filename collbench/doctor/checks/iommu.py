@@ -7,25 +7,7 @@ from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
 
-TITLE = "An IOMMU that translates, in the way of peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
-NO_EXPERIMENT = "it takes a restart of the machine"
-EXPLANATION = """
-An IOMMU gives devices addresses of their own and translates them to those of the memory. Where it
-translates, what one device writes to another below the same PCIe switch is sent up to the processor
-and down again, at a fraction of the rate; on some machines it is lost, and programs hang or compute
-wrong results though the driver grants peer access. NCCL's documentation asks to switch it off.
-
-The check reads `/sys/class/iommu`, which is empty where there is none, and the files
-`/sys/kernel/iommu_groups/*/type`: `identity` passes addresses through, `DMA` and `DMA-FQ`
-translate. It is silent in virtual machines, where an IOMMU belongs to the isolation between guests,
-and where GPUs reach each other by NVLink and no NIC uses GPUDirect RDMA.
-
-Add `iommu=pt` to the kernel's command line (with `intel_iommu=on` or `amd_iommu=on` where it is
-needed for something else), or switch it off in the BIOS (VT-d, AMD IOMMU), and restart the machine.
-Switch ACS off in the bridges as well. To be sure, run `collbench check --backend cuda`, which
-compares every element of the results, and `collbench topo --measure` before and after.
-"""
 
 _OK = 0  # NVML_P2P_STATUS_OK
 

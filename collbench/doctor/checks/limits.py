@@ -8,28 +8,7 @@ from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
-TITLE = "Limits of open files, processes and stacks"
 NEEDS: tuple[Need, ...] = ("processes",)
-NO_EXPERIMENT = "it decides whether programs run, not how fast they are"
-EXPLANATION = """
-A process needs an open file for every connection, every piece of shared memory, and many for every
-GPU that it uses. The usual limit is 1,024. A job of hundreds of ranks with several connections to
-each other exceeds it and stops with `Too many open files`, often only when it is made larger.
-Threads count as processes: NCCL starts a few in each rank, and OpenMP and BLAS one for each core,
-so that eight ranks on a host with 128 cores may start more than a thousand. Where a container
-allows fewer (`pids.max`), a thread cannot be started and the program stops.
-
-The check reads the soft limits of every rank (`getrlimit`), `fs.file-max`, and `pids.max` of the
-control groups. It reckons with 256 files of a process itself, 64 for every GPU and 8 for every rank
-of the job, and with 32 threads and one for every core that the rank may use. A stack without a
-limit is a risk of its own: the C library then gives threads stacks of only 2 MiB, and programs
-which search deep graphs in a thread, as NCCL does when it starts, overflow it and crash.
-
-Raise the limits in `/etc/security/limits.conf` (`nofile` 131072, `nproc` unlimited), in the unit of
-the service that starts the job (`LimitNOFILE`, `TasksMax`), or of the container (`--ulimit nofile`,
-`--pids-limit`). Set the stack back with `ulimit -s 8192` in the script of the job. Set
-`OMP_NUM_THREADS` to the cores of a rank. To be sure, run `ulimit -a` through the launcher.
-"""
 
 _OWN_FILES, _FILES_OF_GPU, _FILES_OF_RANK = 256, 64, 8
 _OWN_THREADS = 32

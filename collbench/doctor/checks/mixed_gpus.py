@@ -10,25 +10,7 @@ from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.model import numbered
 
-TITLE = "GPUs of different models, firmware, memory or PCIe maximum"
 NEEDS: tuple[Need, ...] = ("two gpus",)
-NO_EXPERIMENT = "leave these GPUs out by CUDA_VISIBLE_DEVICES and measure again: collbench sweep"
-EXPLANATION = """
-A collective runs at the pace of its slowest rank. GPUs of different models have different clocks,
-links and memory; libraries choose algorithms for all of them by one, and some need equal ones: NCCL
-uses NVLink SHARP and its fastest protocol only where every GPU has them. Different firmware (VBIOS)
-may mean other power limits, clocks and repaired faults.
-
-The check compares by NVML the names, memory sizes, VBIOS versions and the most that the PCIe link
-of each GPU can do (`nvmlDeviceGetName`, `nvmlDeviceGetMemoryInfo`, `nvmlDeviceGetVbiosVersion`,
-`nvmlDeviceGetMaxPcieLinkGeneration` and `Width`): among the GPUs of a host, and between hosts. The
-last three are compared among GPUs of one name. Divided GPUs (MIG) are left out.
-
-Choose equal GPUs (`CUDA_VISIBLE_DEVICES=0,1`, with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so that the
-numbers are nvidia-smi's), or equal hosts of the batch system (`--constraint`, `--gres=gpu:h100:8`).
-The vendor of the machine has updates of the VBIOS. A lower PCIe maximum is that of the slot: look
-at its generation and width in the BIOS. `collbench topo --measure` shows what each pair reaches.
-"""
 
 _Value = Callable[[GpuRecord], str | None]
 _WHY = "A collective waits for its slowest GPU, and libraries choose for all of them by one."

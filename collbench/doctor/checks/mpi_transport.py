@@ -7,26 +7,7 @@ from collbench.doctor.check import Evidence, Finding, Need
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.machine.discovery.recording import Recording
 
-TITLE = "Variables that choose MPI's transport"
 NEEDS: tuple[Need, ...] = ("processes",)
-EXPLANATION = """
-MPI libraries choose the fastest way to each peer: shared memory on the same host, RDMA between
-hosts, TCP where nothing else is left. Variables in the environment override the choice. They are
-often set once to make something run in spite of a broken driver, live on in a module file or in a
-script, and cost a multiple of the time of every message on machines that have no such trouble.
-
-The check reads the variables of every rank: `OMPI_MCA_btl` (Open MPI),
-`MPIR_CVAR_NOLOCAL` and `MPIR_CVAR_ODD_EVEN_CLIQUES` (MPICH),
-`I_MPI_FABRICS` and `I_MPI_SHM` (Intel MPI), and what these are built on: `UCX_TLS` and
-`FI_PROVIDER`. Variables of another library than the one that runs have no effect and are left out.
-A variable that concerns shared memory is measured: MPI's own allreduce on this host, with it and
-without it, in turns. What goes between hosts cannot be measured from one of them.
-
-Unset the variable, or name what is there as well: `OMPI_MCA_btl=self,vader,tcp`,
-`UCX_TLS=self,sm,rc`, `I_MPI_FABRICS=shm:ofi`. Look for it in module files, `~/.bashrc`,
-`/etc/environment` and `openmpi-mca-params.conf`. To be sure, ask the library what it takes: `mpirun
---mca btl_base_verbose 30`, `UCX_LOG_LEVEL=info`, `FI_LOG_LEVEL=info`, `I_MPI_DEBUG=5`.
-"""
 
 _WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."
 _WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."

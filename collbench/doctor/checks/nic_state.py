@@ -9,28 +9,7 @@ from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nea
 from collbench.machine.discovery.recording import Nic, Port, Recording
 from collbench.machine.topology.model import numbered
 
-TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
-NO_EXPERIMENT = (
-    "it takes two hosts: collbench sweep under mpirun with and without the NIC (NCCL_IB_HCA)"
-)
-EXPLANATION = """
-A collective over hosts is cut into as many parts as there are NICs, and waits for the slowest part:
-one port that runs at half its rate halves all of them, and one that is down sends its GPU's traffic
-through another one. A NIC on another socket than its GPU is reached through the link between the
-sockets, which is slower than PCIe and shared by all. A smaller MTU costs rate on Ethernet, and
-where ends disagree large packets are lost.
-
-The check reads `/sys/class/infiniband/NIC/ports/N` (`state`, `rate`, `link_layer`) and
-`/sys/class/net/NAME` (`operstate`, `speed`, `mtu`), and compares NICs of one model with each other:
-a port that is down is normal where all others of its model are too. The nearest NIC of each GPU is
-found in the tree of PCIe, with the NUMA nodes that the kernel names.
-
-Look at cables and transceivers (`mlxlink -d NIC`, `ethtool NAME`, `ibstat`), and at the port of the
-switch. An InfiniBand port in the state INIT waits for a subnet manager. Set the MTU with
-`ip link set NAME mtu 9000`, as root, on all ends and switches. Leave NICs out of NCCL by
-`NCCL_IB_HCA==mlx5_0,mlx5_1`. `collbench topo --rails` shows which NIC serves which GPU.
-"""
 
 _ACTIVE, _INIT, _DOWN = "ACTIVE", "INIT", "DOWN"
 _WHY = (

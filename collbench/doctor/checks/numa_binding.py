@@ -8,26 +8,7 @@ from collbench.doctor.checks._ranks import named
 from collbench.machine.discovery.recording import GpuRecord, NumaNode, ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 
-TITLE = "NUMA nodes of ranks, their memory and their GPUs"
 NEEDS: tuple[Need, ...] = ("processes",)
-EXPLANATION = """
-A machine with two sockets has two memories, and each GPU and NIC is attached to one of them. A rank
-whose cores are on the other socket reaches its GPU through the link between the sockets: each
-kernel starts a little later, and what is copied through host memory crosses the link twice and
-shares it with all others. The same holds where the cores are right, but the memory of the rank may
-only be taken from the other node.
-
-The check reads the cores that each rank may run on (`sched_getaffinity`), the memory nodes that it
-may use (`Mems_allowed_list` of `/proc/self/status`), and the node of its GPU (`numa_node` of the
-PCI device, or NVML's CPU affinity). A rank that is shown several GPUs is taken to use the one of
-its place on the host. Another node of the same socket is only a remark. Where a virtual machine
-hides the nodes, there is nothing to compare.
-
-Bind each rank to the node of its GPU: `mpirun --map-by numa --bind-to numa` (Open MPI), `srun
---gpu-bind=closest --cpu-bind=ldoms`, or `numactl --cpunodebind=N --membind=N` in a script between
-the launcher and the program. `collbench topo` shows which node is which GPU's. To be sure, run the
-doctor under the launcher again: it reads where the ranks really are.
-"""
 
 _SIZES = (1 << 10, 1 << 20, 16 << 20)
 _CHANGE = (

@@ -8,28 +8,7 @@ from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
 from collbench.machine.topology.model import numbered, spans
 
-TITLE = "NVLinks that are missing, down or slower than others"
 NEEDS: tuple[Need, ...] = ("two gpus",)
-NO_EXPERIMENT = "no process can bring a link up: the rate follows from the number of links"
-EXPLANATION = """
-NVLinks join GPUs to each other or to NVSwitches, and carry several times what PCIe does. A GPU has
-a number of them, and everything between two GPUs is spread over all that lead there. A link that is
-down takes its share of the rate away, and because every rank of a collective waits for the slowest,
-one GPU with 17 of 18 links makes all of them slower. Where no link works, traffic goes over PCIe or
-through the host's memory.
-
-The check reads the state, the number and the speed of each link by NVML
-(`nvmlDeviceGetNvLinkState`, the field `NVML_FI_DEV_NVLINK_GET_STATE` from Hopper on), and
-`NvLinkDisable` in `/proc/driver/nvidia/params`. A GPU is compared with GPUs of the same name in
-hosts with as many GPUs, never with the most that the chip could have: H100 cards use 12 of 18.
-Cards without a bridge beside cards with one are a risk and no fault, as they may be meant so.
-
-Look at `nvidia-smi nvlink --status` and `nvidia-smi nvlink -e`. A link that is down after a reset
-of the GPU (`nvidia-smi --gpu-reset`, as root, with nothing on it) needs the bridge or the board
-reseated or replaced. `NvLinkDisable` is an option of the kernel module `nvidia` (a file of
-`/etc/modprobe.d`): set it to 0 and load the module again. `collbench topo --links` shows all links,
-and `collbench topo --measure` what the pairs reach.
-"""
 
 _WHY = "Traffic between GPUs is spread over all links, and a collective waits for its slowest GPU."
 _CHANGE = (

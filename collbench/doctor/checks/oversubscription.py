@@ -5,25 +5,7 @@ from collections.abc import Iterable
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.model import members
 
-TITLE = "More ranks than cores"
 NEEDS: tuple[Need, ...] = ("ranks",)
-NO_EXPERIMENT = "the same ranks cannot have more cores here"
-EXPLANATION = """
-Every rank of a collective waits for others most of the time, and does so by looking at memory again
-and again, because the kernel would take longer to wake it than a message takes. With more ranks
-than cores, a rank that waits keeps the core from the rank it waits for, until the kernel lets
-the other one run. A step of microseconds then takes milliseconds.
-
-The check compares the ranks of each host with its cores (`/sys/devices/system/cpu/online`), and
-with the time of cores that the control group allows. Two threads of a core (hyper-threading) count
-as two cores here. Ranks that share few of many cores, because they are bound to them, are the
-matter of the check `binding`.
-
-Start fewer ranks on each host: `mpirun --map-by ppr:N:node` (Open MPI), `mpirun -ppn N` (MPICH,
-Intel MPI), `srun --ntasks-per-node=N`. If there must be more ranks than cores, Open MPI can yield
-the core while it waits (`--mca mpi_yield_when_idle 1`). To be sure, measure with as many ranks as
-cores and with twice as many: `collbench sweep --ranks`.
-"""
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

@@ -4,25 +4,7 @@ from collections.abc import Iterable
 
 from collbench.doctor.check import Evidence, Finding, Need
 
-TITLE = "Generation and width of PCIe links"
 NEEDS: tuple[Need, ...] = ()
-NO_EXPERIMENT = (
-    "the link cannot be trained again from here: its rate follows its width and generation"
-)
-EXPLANATION = """
-A PCIe link is trained when the machine starts: both ends agree on a generation (the rate of a lane)
-and on a number of lanes. A riser, a cable, a dirty contact or a setting of the BIOS makes them
-agree on less than both can, and everything that goes through the link is slower by that factor:
-half the lanes are half the rate.
-
-The check reads the width of every GPU, NIC and bridge above them (`current_link_width` and
-`max_link_width` in sysfs, and NVML's for GPUs). The generation is read under the load of our own
-traffic, because links go down to the first generation at rest to save power. What both ends can is
-the lesser of the device's own maximum and that of the port above it.
-
-Reseat the card or the cable, try another slot, look for a setting of the slot's generation or
-bifurcation in the BIOS. `collbench topo --rates` shows what each link should carry.
-"""
 
 _WHY = "Everything that the device sends and receives goes through this link."
 _CHANGE = (

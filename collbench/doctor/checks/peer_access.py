@@ -8,27 +8,7 @@ from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS, numbered
 
-TITLE = "Pairs of GPUs without peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
-NO_EXPERIMENT = "the driver decides on peer access, and no process can switch it on"
-EXPLANATION = """
-With peer access a GPU reads and writes the memory of another one directly, over NVLink or PCIe.
-Without it, everything between the two goes through the host's memory: twice over PCIe, and through
-a thread of the CPU or a copy of the driver. One such pair in a ring makes the ring as slow as it.
-
-The check reads the driver's answer for each ordered pair, to read and to write
-(`nvmlDeviceGetP2PStatus`, `nvidia-smi topo -p2p r`): CNS, the chipset does not support it; GNS, the
-GPU does not; TNS, the topology does not; DR, switched off by the driver's registry; NS, not
-supported. It compares pairs with others of the host that are as far apart (NVML's common ancestor),
-and looks for what is known to be in the way: an IOMMU that translates, sockets in between, a
-virtual machine. GeForce cards since Ampere have no peer access over PCIe: that is NVIDIA's policy,
-and a remark.
-
-Try `iommu=pt` in the kernel's command line, switch ACS off in the bridges (BIOS, or `setpci`, as
-root), place GPUs below one socket, or remove `RegistryDwords` from the options of the module
-`nvidia`. In a virtual machine the provider decides. After any such change let `collbench check` and
-`collbench topo --measure` run: access that is granted, and gives wrong data, is worse than none.
-"""
 
 _OK, _REGISTRY = 0, 4  # NVML_P2P_STATUS_OK, _DISABLED_BY_REGKEY
 _SOCKETS = 50  # NVML_TOPOLOGY_SYSTEM

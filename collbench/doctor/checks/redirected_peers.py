@@ -4,25 +4,7 @@ from collections.abc import Iterable
 
 from collbench.doctor.check import Evidence, Finding, Need
 
-TITLE = "Peer access that is slower than copies through the host"
 NEEDS: tuple[Need, ...] = ("pairs",)
-NO_EXPERIMENT = "the two rates of the pair are the measurement"
-EXPLANATION = """
-Two GPUs below one PCIe switch can reach each other without the CPU. Access Control Services (ACS)
-of the switch, or an IOMMU that translates addresses, sends such traffic up to the CPU's root and
-back down again. Then it is slow, it shares the root's bandwidth with everything else, and on some
-machines it hangs or brings wrong data.
-
-The bits of ACS can be read by root alone. The check proves it otherwise: it measures each pair of
-GPUs by peer access and by copies that go through pinned host memory. Peer access takes one trip
-over the links and the other way takes two, so it should never be the slower one. If it is, by more
-than a tenth, the peers' traffic is redirected.
-
-As root, turn ACS off for the bridges above the GPUs (`setpci -s BRIDGE ECAP_ACS+0x6.w=0000`, again
-after each start of the machine), and set the IOMMU to pass addresses through (`iommu=pt`). In
-virtual machines neither is possible. `NCCL_P2P_DISABLE=1` or a lower `NCCL_P2P_LEVEL` makes NCCL go
-through the host, which is faster there until it is mended.
-"""
 
 _SLOWER = 0.9  # of the rate through the host
 

@@ -10,25 +10,7 @@ from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import Fact, known
 from collbench.machine.topology.model import numbered
 
-TITLE = "Variables of NCCL, CUDA, MPI and UCX, and nccl.conf"
 NEEDS: tuple[Need, ...] = ("processes",)
-EXPLANATION = """
-NCCL, CUDA, MPI and UCX read some hundreds of variables of the environment, and NCCL reads them from
-`~/.nccl.conf` and `/etc/nccl.conf` as well. None of them complains about a name that it does not
-know, so a slip of the pen does nothing and nobody is told. Settings of a day of debugging stay in a
-start script for years, and what was right for one machine is copied to another.
-
-The check holds what every rank has set against a table of all variables: names that nobody reads,
-with the nearest one that exists; values that are refused or ignored in silence; variables that this
-version of NCCL does not have; settings that contradict each other; what is meant for debugging; and
-values of a file that the environment replaces. [The settings](../settings.md) lists them all.
-
-What may cost speed is measured: the same collective in two sets of processes, one with the variable
-and one without, in turns, at three sizes. Variables of NCCL need two GPUs for that. What sites
-often set on purpose (`NCCL_NVLS_ENABLE=0`, for example) is a remark, and is left as it is.
-
-Unset what costs and what nobody needs: `unset NCCL_P2P_DISABLE`, or remove the line from the file.
-"""
 
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
 _GPU_SIZES = (8 << 10, 1 << 20, 16 << 20)

@@ -7,23 +7,7 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.check import Evidence, Finding, Need
 
-TITLE = "Size of the shared memory file system /dev/shm"
 NEEDS: tuple[Need, ...] = ("system",)
-NO_EXPERIMENT = "it decides whether programs start, not how fast they are"
-EXPLANATION = """
-`/dev/shm` is a file system in memory. NCCL, MPI and PyTorch's data loaders place the buffers there
-that the processes of one host share. Docker gives a container 64 MiB unless it is told otherwise,
-and NCCL needs about 10 MiB for each pair of GPUs that cannot use peer access, for each channel
-group. When it is full, NCCL stops with `Error while creating shared memory segment` and other
-programs die of SIGBUS.
-
-The check reads `statvfs("/dev/shm")`. It is a fault if there is none, or if less than 64 MiB
-are free, and a risk below 256 MiB for every rank of the host.
-
-Start the container with `--shm-size=1g` or `--ipc=host`; in Kubernetes mount an `emptyDir` with
-`medium: Memory` at `/dev/shm`. Both take memory only as it is used. A large one that is full holds
-what programs left that were killed: `ls -l /dev/shm` shows whose files these are.
-"""
 
 _FAULT_BYTES = 64 << 20
 _PER_RANK_BYTES = 256 << 20

@@ -8,23 +8,7 @@ from collbench.bench.experiment import Cost
 from collbench.core.verdict import Interval, interval
 from collbench.doctor.check import Evidence, Finding, Need
 
-TITLE = "A GPU whose absence makes the others faster"
 NEEDS: tuple[Need, ...] = ("left out",)
-NO_EXPERIMENT = "the check is the experiment"
-EXPLANATION = """
-A collective is as slow as its slowest rank. A GPU that is throttled, shared with another program or
-broken slows all others down, and their times look all the same: nobody's own numbers show which it
-is.
-
-The check measures an allreduce of 64 MiB on all GPUs of this host, and on all but one, for each of
-them, in turns. Bus bandwidth is what the links carry, so it should stay the same whoever is left
-out. If it rises without one GPU and without no other, that GPU is the slow one. With a cost of at
-least 8 % beyond the interval, it is a fault. It needs three GPUs and no launcher; under one,
-`collbench hunt` measures pairs instead.
-
-Look at that GPU's clocks, temperature and processes (`nvidia-smi -q -i N`), and at what the other
-checks say about it. If nothing explains it, leave it out of jobs and have it replaced.
-"""
 
 _LEAST = 1.08
 

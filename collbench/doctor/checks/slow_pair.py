@@ -9,23 +9,7 @@ from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence, Finding, Need
 from collbench.machine.topology.paths import path
 
-TITLE = "Pairs of GPUs that are slower than others like them"
 NEEDS: tuple[Need, ...] = ("pairs",)
-NO_EXPERIMENT = "the rates of the pairs are the measurement"
-EXPLANATION = """
-Pairs of GPUs that are joined alike should be equally fast. One that is slower points to its link,
-to one of its GPUs or to what the pair shares with others. Which of them it is follows from all
-pairs together: if every pair of a GPU is slow, it is that GPU (or its links to the switch); if one
-pair of it is slow and its others are not, it is the link between the two.
-
-The check measures pairs of GPUs, one at a time, in both directions: kernels that store into the
-other GPU's memory, verified. Pairs of the same kind of path (`collbench topo` shows the kinds) are
-compared with their median; a pair below 90 % of it is slow. Up to four GPUs all pairs are measured,
-beyond that each GPU with the next one, unless `--deep` is given.
-
-Look at the links of what is named with `collbench topo --links` and at its error counters. Reseat
-the GPU, bridge or cable; have it replaced if that does not help.
-"""
 
 _SLOW = 0.9  # of the median of its like
 _LEAST_LIKE = 3  # pairs of a kind, below which the median may be the slow one
