@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from collbench.bench.experiment import Cost, Experiment
 from collbench.bench.pairs import RankPair
@@ -234,6 +234,29 @@ class Finding:
         return max((100 * (one.ratio.median - 1) for one in self.costs if one.is_real), default=0.0)
 
 
+def told(
+    row: str,
+    subject: str,
+    seen: str,
+    *,
+    severity: Severity | None = None,
+    change: str = "",
+    more: str = "",
+) -> Finding:
+    """A finding in the words of its row in profiles/causes/doctor.toml. severity, change: where
+    they are not the row's; more: what this machine adds to why it matters.
+    """
+    words = _words_in("doctor")[row]
+    return Finding(
+        subject=subject,
+        seen=seen,
+        why=words["why"] + more,
+        change=change or words["change"],
+        risk=words.get("risk", ""),
+        severity=severity or words.get("severity", "risk"),
+    )
+
+
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Worst first: what costs, what follows from others behind it, by its largest cost; then by
     severity; then as they came.
@@ -314,12 +337,12 @@ def words(identifier: str) -> CheckWords:
     """What a check looks at, in words. Raises UsageError if there is none of that name."""
     if identifier not in identifiers():
         raise unknown("check", identifier, identifiers())
-    return CheckWords(**_words_of_all()[identifier])
+    return CheckWords(**_words_in("checks")[identifier])
 
 
 @cache
-def _words_of_all() -> Mapping[str, Mapping[str, str]]:
-    return catalog.load("causes", "checks")
+def _words_in(table: Literal["checks", "doctor"]) -> dict[str, Any]:  # Any: values of TOML
+    return catalog.load("causes", table)
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:

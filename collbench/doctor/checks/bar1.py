@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.discovery.links import states
 from collbench.machine.topology.model import numbered
 
@@ -21,12 +21,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 key = window, memory, "GeForce" in (gpu.name or "")
                 small.setdefault(key, []).append(gpu.index)
         for (window, memory, is_geforce), gpus in small.items():
-            yield Finding(
-                subject=evidence.on(numbered("GPU", gpus), host),
-                seen=f"BAR1 shows {format_size(window >> 20 << 20)} of"
+            yield told(
+                "bar1",
+                evidence.on(numbered("GPU", gpus), host),
+                f"BAR1 shows {format_size(window >> 20 << 20)} of"
                 f" {format_size(memory >> 20 << 20)} of memory: Resizable BAR is off",
-                why="Others reach the memory over PCIe through it: large buffers cannot be mapped,"
-                " and peer access may be refused.",
-                change="Above 4G Decoding and Resizable BAR in the BIOS",
                 severity="remark" if is_geforce else "risk",
             )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import alike, named
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
@@ -12,10 +12,6 @@ NEEDS: tuple[Need, ...] = ("processes",)
 
 _MOST_RANKS = 8
 _SIZES = (1 << 10, 64 << 10, 1 << 20)
-_CHANGE = (
-    "mpirun --bind-to numa (Open MPI), mpirun -bind-to numa (MPICH), srun --cpu-bind=ldoms, or"
-    " leave taskset out"
-)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -23,12 +19,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
         own, cores = len(members(cpulist)), len(members(host.cpus or ""))
         if len(ranks) > own > 0 and own < cores and len(host.processes) > 1:
-            yield Finding(
-                subject=subject,
-                seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
-                why="Ranks that share a core take turns on it, and every message waits for the next"
-                " turn.",
-                change=_CHANGE,
+            yield told(
+                "binding-shared",
+                subject,
+                f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
             )
         elif own == 1 and cores > 1:
             alone.setdefault(id(host), []).extend(ranks)
@@ -41,12 +35,10 @@ def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRec
     """Ranks with a core each. Without GPUs that is how ranks of one thread are best bound."""
     lists = ",".join(str(one.cpulist) for one in ranks)
     is_several = len(ranks) > 1
-    return Finding(
-        subject=named(evidence, host, ranks),
-        seen=f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
-        why="A thread that communicates and one that computes take turns on that core.",
-        change=_CHANGE,
-        risk="Threads may then move between cores, which costs a little where each has its own.",
+    return told(
+        "binding-one-core",
+        named(evidence, host, ranks),
+        f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
         severity="risk" if host.gpus or len(host.processes) == 1 else "remark",
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.text import counted
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import cores_of
 from collbench.machine.topology.model import members, numbered
 
@@ -32,10 +32,9 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             continue
         is_shown = busy and is_risk
         where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
-        yield Finding(
-            subject=name,
-            seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
-            why="A rank that waits for its core keeps all others waiting.",
-            change="end what is left over (top shows who it is), or ask for the whole host",
+        yield told(
+            "busy-cores",
+            name,
+            f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
             severity="risk" if is_risk else "remark",
         )

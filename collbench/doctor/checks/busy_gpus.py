@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.topology.model import spans
 
 NEEDS: tuple[Need, ...] = ("condition",)
@@ -20,11 +20,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if pids:
             count = f"{len(pids)} process{'es' * (len(pids) > 1)}"
             numbers = f"{spans(pids[:8])}{' and more' * (len(pids) > 8)}"
-            yield Finding(
-                subject=evidence.on(f"GPU {gpu.index}", host),
-                seen=f"{count} of others on it ({numbers})",
-                why="It has less time, memory bandwidth and links for a collective, and all ranks"
-                " wait for it.",
+            yield told(
+                "busy-gpus",
+                evidence.on(f"GPU {gpu.index}", host),
+                f"{count} of others on it ({numbers})",
                 change="wait, choose other GPUs by CUDA_VISIBLE_DEVICES, or ask the owner"
                 f" (ps -o user,lstart,cmd -p {pids[0]})",
             )

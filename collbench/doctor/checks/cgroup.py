@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from collbench.core.text import counted
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import cores_of
 
 NEEDS: tuple[Need, ...] = ("system",)
@@ -16,24 +16,19 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for name, host, system in evidence.systems():
         cores = len(cores_of(host))
         if system.cgroup_cpus is not None and system.cgroup_cpus < cores:
-            yield Finding(
-                subject=name,
-                seen=f"the control group allows {system.cgroup_cpus:g} CPUs' worth of time on"
+            yield told(
+                "cgroup-time",
+                name,
+                f"the control group allows {system.cgroup_cpus:g} CPUs' worth of time on"
                 f" {counted(cores, 'core')} (cpu.max)",
-                why="When the time is used up, all ranks stand still until the next tenth of a"
-                " second.",
-                change="docker run --cpuset-cpus instead of --cpus; in Kubernetes equal requests"
-                " and limits with the static CPU manager, or no limit",
-                risk="Without a limit the ranks may take time from other containers.",
             )
         limit, memory = system.cgroup_memory_bytes, system.memory_bytes
         if limit is not None and memory is not None and limit < memory:
             is_tight = limit < _PER_RANK_BYTES * max(1, len(host.processes))
-            yield Finding(
-                subject=name,
-                seen=f"the control group allows {format_size(limit >> 20 << 20)} of"
+            yield told(
+                "cgroup-memory",
+                name,
+                f"the control group allows {format_size(limit >> 20 << 20)} of"
                 f" {format_size(memory >> 20 << 20)} of memory (memory.max)",
-                why="Shared memory counts as well; beyond the limit a process is killed.",
-                change="docker run --memory, or the limit memory of the container in Kubernetes",
                 severity="risk" if is_tight else "remark",
             )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 
 NEEDS: tuple[Need, ...] = ("system",)
 
@@ -15,13 +15,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if not governors & (_SLOW | _LAZY):
             continue
         is_risk = bool(governors & _SLOW) or len(governors) > 1
-        yield Finding(
-            subject=name,
-            seen=f"the governor{'s' * (len(governors) > 1)} of its cores:"
+        yield told(
+            "cpu-governor",
+            name,
+            f"the governor{'s' * (len(governors) > 1)} of its cores:"
             f" {', '.join(sorted(governors))}",
-            why="Bursts of microseconds are over before the clock rises: small messages take"
-            " longer, and vary.",
-            change="cpupower frequency-set -g performance, as root",
-            risk="Idle cores then take more power.",
             severity="risk" if is_risk else "remark",
         )

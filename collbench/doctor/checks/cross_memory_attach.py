@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 
 NEEDS: tuple[Need, ...] = ("processes",)
 
-_WHY = "MPI then copies large messages of the same host twice, through shared memory."
 # name: (values that switch it off, value that leaves it to the library)
 _SWITCHES: dict[str, tuple[str, ...]] = {
     "OMPI_MCA_btl_vader_single_copy_mechanism": ("none", "emulated"),
@@ -20,23 +19,14 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for subject, seen, change, is_risk in _refused(evidence):
-        yield Finding(
-            subject=subject,
-            seen=seen,
-            why=_WHY,
-            change=change,
-            risk="Processes of one user can then read each other's memory.",
-            severity="risk" if is_risk else "remark",
+        yield told(
+            "copies-refused", subject, seen, severity="risk" if is_risk else "remark", change=change
         )
     for name, values in _SWITCHES.items():
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
-                yield Finding(
-                    subject=subject,
-                    seen=f"{name}={value} switches it off",
-                    why=_WHY,
-                    change=f"unset {name}",
-                    risk="Where the kernel refuses the copies, messages may fail.",
+                yield told(
+                    "copies-off", subject, f"{name}={value} switches it off", change=f"unset {name}"
                 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.discovery.recording import GpuRecord, Recording
 
 NEEDS: tuple[Need, ...] = ("load",)
@@ -78,13 +78,5 @@ def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Find
         f"{counter} from {first} to {then}" for counter, (first, then) in risen.items()
     )
     lost = {counter for counter in risen if counter.split()[-1] in _LOST}
-    return Finding(
-        subject=name,
-        seen=f"rose under our load: {counts}",
-        why="What cannot be repaired ends connections, and a link that is trained again carries"
-        " nothing meanwhile."
-        if lost
-        else "What is corrupted is repaired, mostly by sending it again: it comes late.",
-        change=_CHANGE[what],
-        severity="fault" if lost else "risk",
-    )
+    row = "errors-lost" if lost else "errors-repaired"
+    return told(row, name, f"rose under our load: {counts}", change=_CHANGE[what])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.doctor.checks._siblings import difference
 from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
@@ -33,12 +33,6 @@ _CONFIGURATION = {
     7: "a wrong location",
     8: "an invalid state of the GPU",
 }
-_WHY = (
-    "Traffic over NVSwitches is slower or goes other ways, or CUDA and NVLink SHARP do not start."
-)
-_CHANGE = (
-    "nvidia-smi -q (Fabric) and systemctl status nvidia-fabricmanager; start it, then reset the GPU"
-)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -57,12 +51,8 @@ def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             for fault in _faults(gpu.fabric):
                 by_fault.setdefault(fault, []).append(gpu.index)
     for (seen, severity), gpus in by_fault.items():
-        yield Finding(
-            subject=evidence.on(numbered("GPU", gpus), host),
-            seen=seen,
-            why=_WHY,
-            change=_CHANGE,
-            severity=severity,
+        yield told(
+            "fabric-state", evidence.on(numbered("GPU", gpus), host), seen, severity=severity
         )
 
 
@@ -86,12 +76,11 @@ def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     cliques = {gpu.index: gpu.fabric.domain for gpu in host.usable_gpus if gpu.fabric is not None}
     found = difference(cliques)
     for (cluster, clique), gpus in found.odd.items() if found is not None else ():
-        yield Finding(
-            subject=evidence.on(numbered("GPU", gpus), host),
-            seen=f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
+        yield told(
+            "clique-of-gpus",
+            evidence.on(numbered("GPU", gpus), host),
+            f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
             " host are elsewhere",
-            why="GPUs reach each other by NVLink within one cluster and clique alone.",
-            change="nvidia-smi -q (Fabric); set up one partition for GPUs that work together",
         )
 
 
@@ -108,13 +97,11 @@ def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     ):
         return
     registered = any(fabric.state == FABRIC_COMPLETED for fabric in fabrics)
-    yield Finding(
-        subject=evidence.name(host),
-        seen="the NVLinks lead to NVSwitches, and no fabric manager runs"
+    yield told(
+        "fabric-manager",
+        evidence.name(host),
+        "the NVLinks lead to NVSwitches, and no fabric manager runs"
         + (", though the GPUs registered with one" if registered else ""),
-        why="Without it routes are not set up: CUDA refuses to start (error 802). If it ended"
-        " later, what is lost is not set up again.",
-        change="systemctl start nvidia-fabricmanager, of the driver's version, as root",
         severity="risk" if registered else "fault",
     )
 
@@ -129,14 +116,11 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
     for cliques in clusters.values():
         found = difference(cliques)
         for clique, numbers in found.odd.items() if found is not None else ():
-            yield Finding(
-                subject=listed([evidence.name(evidence.hosts[number]) for number in numbers]),
-                seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
+            yield told(
+                "clique-of-hosts",
+                listed([evidence.name(evidence.hosts[number]) for number in numbers]),
+                f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
                 " another one",
-                why="GPUs of different cliques have no NVLinks to each other: their traffic goes"
-                " over the network.",
-                change="nvidia-smi -q (Fabric); look at the partitions of the rack's fabric"
-                " manager",
             )
         shared = [n for n, clique in cliques.items() if list(cliques.values()).count(clique) > 1]
         without = [
@@ -145,12 +129,9 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
             if host.system is not None and host.system.imex_channels == 0
         ]
         if without:
-            yield Finding(
-                subject=listed([evidence.name(host) for host in without]),
-                seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
+            yield told(
+                "imex",
+                listed([evidence.name(host) for host in without]),
+                "its GPUs share an NVLink clique with other hosts, and there is no IMEX"
                 " channel in /dev/nvidia-caps-imex-channels",
-                why="Without one hosts cannot share memory over NVLink: NCCL uses the network.",
-                change="start the service nvidia-imex, and give the user or container a channel"
-                " (NVreg_CreateImexChannel0=1)",
-                severity="fault",
             )

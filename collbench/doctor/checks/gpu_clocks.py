@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.doctor.checks._siblings import conditions
 from collbench.machine.discovery.recording import GpuCondition
 from collbench.machine.gpus import CLOCKS_SETTING, GPU_IDLE, LOW_CLOCK
 
 NEEDS: tuple[Need, ...] = ("condition",)
 
-_WHY = "Kernels that reduce and copy run slower, and a collective waits for its slowest GPU."
 _COOLING = "look at fans, air filters and the temperature of the room"
 # nvmlClocksEventReason: what it says, what to change, and how bad it is. Power is capped on many
 # machines that work hard, with nothing wrong.
@@ -49,7 +48,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _finding(name: str, seen: str, change: str, severity: Severity) -> Finding:
-    return Finding(subject=name, seen=seen, why=_WHY, change=change, severity=severity)
+    return told("gpu-clocks", name, seen, severity=severity, change=change)
 
 
 def _settings(condition: GpuCondition) -> Iterable[tuple[str, str]]:

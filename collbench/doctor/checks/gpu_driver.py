@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
 
 NEEDS: tuple[Need, ...] = ()
 
-_WHY = "Its rank does not start, or a collective runs on fewer GPUs than the machine has."
 _RESTART = (
     "dmesg | grep -i xid, as root; restart the machine, and replace the card if it comes again"
 )
@@ -38,7 +37,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _finding(subject: str, seen: str, change: str, severity: Severity) -> Finding:
-    return Finding(subject=subject, seen=seen, why=_WHY, change=change, severity=severity)
+    return told("gpu-driver", subject, seen, severity=severity, change=change)
 
 
 def _refused(evidence: Evidence, host: Recording) -> Iterable[Finding]:

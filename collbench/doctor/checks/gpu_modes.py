@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.grouping import grouped
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
 
@@ -26,13 +26,10 @@ def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     divided = [gpu.index for gpu in gpus if gpu.has_mig]
     if divided:
         is_odd = any(gpu.has_mig is False for gpu in gpus)
-        yield Finding(
-            subject=evidence.on(numbered("GPU", divided), host),
-            seen="divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
-            why="Parts of GPUs have no peer access and no NVLinks: their traffic goes through the"
-            " host's memory.",
-            change="nvidia-smi -i N -mig 0, as root, while nothing uses the GPU",
-            risk="Its parts, and what is configured for them, are gone.",
+        yield told(
+            "mig",
+            evidence.on(numbered("GPU", divided), host),
+            "divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
             severity="fault" if is_odd else "risk" if len(gpus) > 1 else "remark",
         )
 
@@ -42,29 +39,25 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     prohibited = [index for index, mode in modes.items() if mode == _PROHIBITED]
     exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
     if prohibited:
-        yield Finding(
-            subject=evidence.on(numbered("GPU", prohibited), host),
-            seen="the compute mode is prohibited",
-            why="No process can use CUDA on it.",
-            change="nvidia-smi -c 0, as root",
-            severity="fault",
+        yield told(
+            "compute-prohibited",
+            evidence.on(numbered("GPU", prohibited), host),
+            "the compute mode is prohibited",
         )
     if exclusive:
         ranks = {
             index: [one for one in host.processes if one.cuda == (index,)] for index in exclusive
         }
         shared = {index: some for index, some in ranks.items() if len(some) > 1}
-        yield Finding(
-            subject=evidence.on(numbered("GPU", shared or exclusive), host),
-            seen="the compute mode is exclusive"
+        yield told(
+            "compute-exclusive",
+            evidence.on(numbered("GPU", shared or exclusive), host),
+            "the compute mode is exclusive"
             + (
                 f", and {max(map(len, shared.values()))} ranks see no other GPU"
                 if shared
                 else ": one process at a time"
             ),
-            why="A second process gets the error that all devices are busy or unavailable.",
-            change="nvidia-smi -c 0, as root, or one rank for each GPU",
-            risk="Then programs of others may share the GPU, too.",
             severity="fault" if shared else "remark",
         )
 
@@ -75,13 +68,8 @@ def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     ]
     is_wsl = host.system is not None and host.system.is_wsl
     if gpus and not is_wsl:  # Windows keeps them awake
-        yield Finding(
-            subject=evidence.on(numbered("GPU", gpus), host),
-            seen="persistence mode is off",
-            why="The driver puts a GPU to sleep when nobody uses it: the first call after that"
-            " takes seconds.",
-            change="start the service nvidia-persistenced, or nvidia-smi -pm 1, as root",
-            severity="remark",
+        yield told(
+            "persistence", evidence.on(numbered("GPU", gpus), host), "persistence mode is off"
         )
 
 
@@ -95,13 +83,13 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     verb = "are" if len(free) > 1 else "is"
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):
-            yield Finding(
-                subject=evidence.on(numbered("rank", ranks), host),
-                seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
+            yield told(
+                "gpus-shared",
+                evidence.on(numbered("rank", ranks), host),
+                f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
                 + (f", while {numbered('GPU', free)} {verb} free" if free else ""),
-                why="They share its memory and its links, and NCCL refuses two ranks on one GPU.",
+                severity="fault" if free else "risk",
                 change="select the GPU by the local rank, or srun --gpus-per-task=1"
                 if free
                 else "start as many ranks as there are GPUs",
-                severity="fault" if free else "risk",
             )

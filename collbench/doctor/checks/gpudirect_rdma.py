@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
 from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
@@ -17,13 +17,12 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if not gpus or not nics:
             continue
         if host.rdma.has_peermem is False and host.rdma.has_open_driver is False:
-            yield Finding(
-                subject=evidence.name(host),
-                seen=f"{numbered('GPU', [gpu.index for gpu in gpus])} and {len(nics)} RDMA"
+            yield told(
+                "gpudirect-off",
+                evidence.name(host),
+                f"{numbered('GPU', [gpu.index for gpu in gpus])} and {len(nics)} RDMA"
                 f" device{'s' * (len(nics) > 1)}, but neither nvidia_peermem nor the open kernel"
                 " modules of NVIDIA's driver",
-                why="Every message of the network is copied through the host's memory.",
-                change="modprobe nvidia_peermem, as root, or install the open kernel modules",
                 severity="fault" if len(evidence.hosts) > 1 else "risk",
             )
         elif not are_all_beside(host, nics):
@@ -41,10 +40,8 @@ def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
         if gpu.name and "GeForce" not in gpu.name and found.direct == "through the CPU":
             by_way.setdefault(found.why, []).append(int(gpu.fact("nvml")))
     for why, numbers in by_way.items():
-        yield Finding(
-            subject=evidence.on(numbered("GPU", numbers), host),
-            seen=f"no NIC below the same switch: the nearest one is reached {why.split(';')[0]}",
-            why="RDMA through the processor is slower on most machines, and NCCL does not use it by"
-            " default.",
-            change="place NICs below the switches of the GPUs; measure NCCL_NET_GDR_LEVEL=PHB",
+        yield told(
+            "gpudirect-far",
+            evidence.on(numbered("GPU", numbers), host),
+            f"no NIC below the same switch: the nearest one is reached {why.split(';')[0]}",
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import Recording
 
@@ -12,22 +12,18 @@ NEEDS: tuple[Need, ...] = ("gpus",)
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         if host.system is not None and host.system.is_wsl:
-            yield Finding(
-                subject=evidence.name(host),
-                seen="it is the Windows Subsystem for Linux (/proc/version names Microsoft)",
-                why="GPUs have no peer access there, and traffic goes through the host's memory.",
-                change="use Linux itself for several GPUs",
-                severity="remark",
+            yield told(
+                "wsl",
+                evidence.name(host),
+                "it is the Windows Subsystem for Linux (/proc/version names Microsoft)",
             )
         elif host.processor.has_hypervisor and _is_flat(host):
             numa = f" and {len(host.numa)} NUMA node" + "s" * (len(host.numa) > 1)
-            yield Finding(
-                subject=evidence.name(host),
-                seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
+            yield told(
+                "flat-tree",
+                evidence.name(host),
+                f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
                 " switches and sockets GPUs and NICs share is hidden",
-                why="Libraries take all pairs for equal, and may choose rings that cross sockets.",
-                change="NCCL_TOPO_FILE with a file of the provider, which knows the real tree",
-                severity="remark",
             )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.topology.paths import path_to_cpu
 
 NEEDS: tuple[Need, ...] = ("host copies",)
@@ -23,13 +23,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 if link is not None and rate < _SLOW * link
                 else f"the others reach {middle:.1f}"
             )
-            yield Finding(
-                subject=f"GPU {gpu}",
-                seen=f"{rate:.1f} GB/s to the host and back while nothing else runs; {against}",
-                why="What goes through the host's memory is as slow as this link.",
-                change="look at collbench doctor --explain pcie-link, reseat the card, and bind its"
-                " rank to the cores next to it",
-                severity="fault",
+            yield told(
+                "host-copies-alone",
+                f"GPU {gpu}",
+                f"{rate:.1f} GB/s to the host and back while nothing else runs; {against}",
             )
     shared = {
         gpu: rate
@@ -39,14 +36,11 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     if shared:
         gpus = ", ".join(map(str, shared))
         alone = median(evidence.alone[gpu] for gpu in shared)
-        yield Finding(
-            subject=f"GPUs {gpus}",
-            seen=f"{alone:.1f} GB/s to the host and back alone, {median(shared.values()):.1f} when"
+        yield told(
+            "host-copies-together",
+            f"GPUs {gpus}",
+            f"{alone:.1f} GB/s to the host and back alone, {median(shared.values()):.1f} when"
             " all GPUs copy",
-            why="They share a path to the host: a switch's port, a socket, or the memory itself.",
-            change="spread jobs that need the host's memory over GPUs that share nothing"
-            " (collbench topo --tree)",
-            severity="remark",
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import Recording
 
@@ -50,7 +50,7 @@ def _judged(
     }
     known = {one for some in chosen.values() for one in some}
     missing = [name for name, some in chosen.items() if not some]
-    why = "A library that finds no interface of the name stops, or waits for ever."
+    row = "interface-missing"
     if is_exclusion and not set(here) - known:
         seen, is_fault = "it leaves no interface", True
     elif not is_exclusion and missing:
@@ -58,15 +58,15 @@ def _judged(
         is_fault = len(missing) == len(names)
     elif not is_exclusion and has_hosts and names and not _useful(sorted(known)):
         seen, is_fault = f"{' and '.join(sorted(known))} cannot reach other hosts", known == {"lo"}
-        why = "Addresses of a host's own interfaces lead nowhere from other hosts."
+        row = "interface-local"
     else:
         return
-    yield Finding(
-        subject=subject,
-        seen=f"{variable}={text}: {seen}",
-        why=why,
-        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
+    yield told(
+        row,
+        subject,
+        f"{variable}={text}: {seen}",
         severity="fault" if is_fault else "risk",
+        change=f"unset {variable}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
@@ -18,15 +18,11 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             continue
         users = _users(host)
         if users:
-            yield Finding(
-                subject=evidence.name(host),
-                seen="its IOMMU translates addresses (/sys/kernel/iommu_groups/*/type is not"
+            yield told(
+                "iommu",
+                evidence.name(host),
+                "its IOMMU translates addresses (/sys/kernel/iommu_groups/*/type is not"
                 f" identity), and {users}",
-                why="What goes from device to device over PCIe takes the way through the processor,"
-                " or is lost.",
-                change="iommu=pt in the kernel's command line, then a restart",
-                risk="Devices are no longer kept from each other's memory: not for hosts of"
-                " virtual machines.",
             )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.text import counted
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
@@ -22,52 +22,44 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _files(evidence: Evidence) -> Iterable[Finding]:
-    why = "Connections, shared memory and GPUs take open files: beyond the limit a program stops."
     for subject, host, processes, limit in alike(evidence, lambda one: one.open_files):
         needed = max(_files_of(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
-            yield Finding(
-                subject=subject,
-                seen=f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
+            yield told(
+                "open-files",
+                subject,
+                f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
                 f" {counted(len(host.gpus), 'GPU')} may need {needed}",
-                why=why,
-                change="ulimit -n 131072, by nofile in /etc/security/limits.conf or docker run"
-                " --ulimit nofile=131072",
             )
     for host in evidence.hosts:
         most = host.system.file_max if host.system else None
         needed = sum(_files_of(one, host) for one in host.processes)
         if most is not None and most < needed:
-            yield Finding(
-                subject=evidence.name(host),
-                seen=f"fs.file-max allows {most} open files; its ranks may need {needed}",
-                why=why,
-                change="sysctl fs.file-max=9223372036854775807, as root",
+            yield told(
+                "file-max",
+                evidence.name(host),
+                f"fs.file-max allows {most} open files; its ranks may need {needed}",
             )
 
 
 def _processes(evidence: Evidence) -> Iterable[Finding]:
-    why = "Threads count as processes: beyond the limit none can be started, and a program stops."
     for host in evidence.hosts:
         needed = sum(_OWN_THREADS + _threads(one, host) for one in host.processes)
         most = host.system.pids_max if host.system else None
         if most is not None and most < needed:
-            yield Finding(
-                subject=evidence.name(host),
-                seen=f"the control group allows {most} processes and threads; its"
+            yield told(
+                "pids-max",
+                evidence.name(host),
+                f"the control group allows {most} processes and threads; its"
                 f" {counted(len(host.processes), 'rank')} may need {needed}",
-                why=why,
-                change="docker run --pids-limit=-1, podPidsLimit of the kubelet, or TasksMax="
-                "infinity of the service; or a smaller OMP_NUM_THREADS",
             )
     for subject, host, processes, limit in alike(evidence, lambda one: one.processes):
         needed = sum(_OWN_THREADS + _threads(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
-            yield Finding(
-                subject=subject,
-                seen=f"may start {limit} processes and threads of the user; may need {needed}",
-                why=why,
-                change="ulimit -u unlimited, by nproc in /etc/security/limits.conf",
+            yield told(
+                "processes",
+                subject,
+                f"may start {limit} processes and threads of the user; may need {needed}",
             )
 
 
@@ -79,13 +71,7 @@ def _stacks(evidence: Evidence) -> Iterable[Finding]:
             seen = f"the stack, and that of threads, has {limit >> 10} KiB"
         else:
             continue
-        yield Finding(
-            subject=subject,
-            seen=seen,
-            why="A search through the topology in a thread, as when NCCL starts, overflows a small"
-            " stack: the program crashes.",
-            change="ulimit -s 8192",
-        )
+        yield told("stack", subject, seen)
 
 
 def _files_of(process: ProcessRecord, host: Recording) -> int:
@@ -95,7 +81,7 @@ def _files_of(process: ProcessRecord, host: Recording) -> int:
 
 def _threads(process: ProcessRecord, host: Recording) -> int:
     """Of OpenMP and BLAS: as many as the rank is told, or has cores."""
-    told = process.environment.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if told.isdecimal():
-        return int(told)
+    asked = process.environment.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if asked.isdecimal():
+        return int(asked)
     return len(members(process.cpulist or host.cpus or ""))

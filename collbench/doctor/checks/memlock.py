@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord
 
@@ -19,14 +19,10 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         devices = [nic.name for nic in host.nics if nic.is_rdma and not nic.is_virtual]
         if not devices or limit >= _ENOUGH_BYTES:
             continue
-        yield Finding(
-            subject=subject,
-            seen=f"may lock {format_size(limit)} of memory, and {devices[0]} is an RDMA device",
-            why="Buffers that an RDMA device reads and writes are locked memory: beyond the limit"
-            " NCCL and MPI cannot register them, and stop or fall back to TCP.",
-            change="ulimit -l unlimited, by memlock in /etc/security/limits.conf, LimitMEMLOCK="
-            "infinity of slurmd or sshd, or docker run --ulimit memlock=-1",
-            risk="A process may then lock all memory of the host.",
+        yield told(
+            "memlock",
+            subject,
+            f"may lock {format_size(limit)} of memory, and {devices[0]} is an RDMA device",
             severity="fault" if limit < _FAULT_BYTES else "risk",
         )
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.model import numbered
@@ -13,7 +13,6 @@ from collbench.machine.topology.model import numbered
 NEEDS: tuple[Need, ...] = ("two gpus",)
 
 _Value = Callable[[GpuRecord], str | None]
-_WHY = "A collective waits for its slowest GPU, and libraries choose for all of them by one."
 
 
 def _name(gpu: GpuRecord) -> str | None:
@@ -52,7 +51,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         comparisons += [(*compared, model) for compared in _VALUES]
     for value, change, severity, name in comparisons:
         for subject, words in _differing(evidence, value, name):
-            yield Finding(subject=subject, seen=words, why=_WHY, change=change, severity=severity)
+            yield told("mixed-gpus", subject, words, severity=severity, change=change)
 
 
 def _differing(evidence: Evidence, value: _Value, name: str | None) -> Iterable[tuple[str, str]]:

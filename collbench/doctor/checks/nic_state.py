@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from collbench.core.grouping import grouped
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics
 from collbench.machine.discovery.recording import Nic, Port, Recording
 from collbench.machine.topology.model import numbered
@@ -12,10 +12,6 @@ from collbench.machine.topology.model import numbered
 NEEDS: tuple[Need, ...] = ("nics",)
 
 _ACTIVE, _INIT, _DOWN = "ACTIVE", "INIT", "DOWN"
-_WHY = (
-    "A collective over hosts waits for its slowest NIC, and what a NIC that is down should carry"
-    " goes through another one."
-)
 _CABLE = (
     "look at the cable, the transceiver and the port of the switch: mlxlink -d NIC, ethtool NAME"
 )
@@ -31,12 +27,8 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         for nics in groups.values():
             faults = _ports(nics) if nics[0].is_rdma else _interfaces(host, nics)
             for subject, seen, change, severity in faults:
-                yield Finding(
-                    subject=evidence.on(subject, host),
-                    seen=seen,
-                    why=_WHY,
-                    change=change,
-                    severity=severity,
+                yield told(
+                    "nic-state", evidence.on(subject, host), seen, severity=severity, change=change
                 )
         yield from _sockets(evidence, number)
 
@@ -136,13 +128,11 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
         if up and up[0].kind == "SYS" and None not in places:
             far.append(int(gpu.fact("nvml")))
     if far:
-        yield Finding(
-            subject=evidence.on(numbered("GPU", far), host),
-            seen="no RDMA device that is up is on the same NUMA node"
+        yield told(
+            "nic-far",
+            evidence.on(numbered("GPU", far), host),
+            "no RDMA device that is up is on the same NUMA node"
             + (": the host has one only" if count == 1 else ""),
-            why="Traffic of the network crosses the link between NUMA nodes, which is slower and"
-            " shared.",
-            change="place a NIC on each socket, below the switches of its GPUs",
             severity="risk" if count > 1 else "remark",
         )
 

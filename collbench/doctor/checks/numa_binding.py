@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._ranks import named
 from collbench.machine.discovery.recording import GpuRecord, NumaNode, ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
@@ -11,10 +11,6 @@ from collbench.machine.topology.model import members, spans
 NEEDS: tuple[Need, ...] = ("processes",)
 
 _SIZES = (1 << 10, 1 << 20, 16 << 20)
-_CHANGE = (
-    "mpirun --map-by numa --bind-to numa (Open MPI), srun --gpu-bind=closest --cpu-bind=ldoms, or"
-    " numactl --cpunodebind=N --membind=N"
-)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -38,14 +34,12 @@ def _cores(
     own = [node for node in host.numa if cores.intersection(members(node.cpulist))]
     near_packages = {node.package for nodes in near for node in nodes}
     is_far = near_packages.isdisjoint({node.package for node in own}) or None in near_packages
-    yield Finding(
-        subject=subject,
-        seen=f"runs on cores {spans(cores)} of node{'s' * (len(own) > 1)}"
+    yield told(
+        "numa-far",
+        subject,
+        f"runs on cores {spans(cores)} of node{'s' * (len(own) > 1)}"
         f" {spans(node.index for node in own)}, GPU {gpus[0].index} is at node"
         f" {spans(node.index for node in near[0])}" + ("" if is_far else " of the same socket"),
-        why="Its kernels start later, and copies through host memory cross the link between the"
-        " nodes.",
-        change=_CHANGE,
         severity="risk" if is_far else "remark",
     )
 
@@ -55,12 +49,11 @@ def _memory(subject: str, host: Recording, process: ProcessRecord) -> Iterable[F
     cores, memory = set(members(process.cpulist or "")), set(members(process.mems or ""))
     own = {node.index for node in host.numa if cores.intersection(members(node.cpulist))}
     if own and memory and own.isdisjoint(memory):
-        yield Finding(
-            subject=subject,
-            seen=f"runs on node {spans(own)}, and may take memory from node {spans(memory)} alone"
+        yield told(
+            "numa-memory",
+            subject,
+            f"runs on node {spans(own)}, and may take memory from node {spans(memory)} alone"
             " (Mems_allowed_list)",
-            why="Everything that it reads and writes crosses the link between the nodes.",
-            change="numactl --membind with the node of the cores, or docker run --cpuset-mems",
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
@@ -10,18 +10,6 @@ from collbench.machine.topology.model import numbered, spans
 
 NEEDS: tuple[Need, ...] = ("two gpus",)
 
-_WHY = "Traffic between GPUs is spread over all links, and a collective waits for its slowest GPU."
-_CHANGE = (
-    "reset the GPU (nvidia-smi --gpu-reset, as root); if the links stay down, reseat or replace the"
-    " bridge or the board"
-)
-_ENABLE = (
-    "options nvidia NVreg_NvLinkDisable=0 in a file of /etc/modprobe.d, then load the module again"
-)
-_LOOK = (
-    "nvidia-smi nvlink --status; start the fabric manager where there are NVSwitches; ask the"
-    " provider of a virtual machine"
-)
 _NVLINK_OK = 0  # of the P2P status of a pair
 
 
@@ -52,18 +40,13 @@ def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         return
     parameters = {} if host.system is None else host.system.driver_parameters
     is_disabled = parameters.get("NvLinkDisable") == "1"
-    yield Finding(
-        subject=evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host),
-        seen="none of their NVLinks is up"
-        + (
-            ": NvLinkDisable is 1 (/proc/driver/nvidia/params)"
-            if is_disabled
-            else ", which all boards of their kind have"
-        ),
-        why="All traffic between these GPUs goes over PCIe or through the host's memory.",
-        change=_ENABLE if is_disabled else _LOOK,
-        severity="fault",
+    seen = "none of their NVLinks is up" + (
+        ": NvLinkDisable is 1 (/proc/driver/nvidia/params)"
+        if is_disabled
+        else ", which all boards of their kind have"
     )
+    subject = evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host)
+    yield told("nvlinks-disabled" if is_disabled else "nvlinks-down", subject, seen)
 
 
 def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -> Iterable[Finding]:
@@ -75,31 +58,20 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
         up = sum(map(bool, of_links.values()))
         down = [number for number, state in of_links.items() if not state]
         slow = {number: speed for number, speed in speeds_gbs(gpu).items() if speed < fastest}
-        is_fault = True
+        row, more = "nvlink-unequal", ""
         if not up and most:
             always = has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
-            is_fault = always or has_switch(host)
+            row = "nvlink-none" if always or has_switch(host) else "nvlink-no-bridge"
             seen = f"it has no NVLink that is up, where others of its kind have {most}"
-            why = (
-                "Its traffic goes over PCIe or through the host's memory, and a collective waits"
-                " for its slowest GPU."
-            )
         elif up < most:
             which = f" (down: {spans(down)})" if down else ""
             seen = f"{up} of its NVLinks are up, where others of its kind have {most}{which}"
-            why = f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate."
+            more = f" {up} of {most} links carry {100 * up // most} % of their rate."
         elif slow:
             seen = (
                 f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of its"
                 f" kind run at {fastest:g} GB/s"
             )
-            why = _WHY
         else:
             continue
-        yield Finding(
-            subject=name,
-            seen=seen,
-            why=why,
-            change=_CHANGE if is_fault else "add a bridge, or leave it out of collectives",
-            severity="fault" if is_fault else "risk",
-        )
+        yield told(row, name, seen, more=more)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.machine.topology.model import members
 
 NEEDS: tuple[Need, ...] = ("ranks",)
@@ -20,11 +20,4 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             seen = f"{ranks} ranks have {time:g} CPUs' worth of time, as the control group allows"
         else:
             continue
-        yield Finding(
-            subject=evidence.name(host),
-            seen=seen,
-            why="A rank that waits keeps the core from the one that it waits for.",
-            change="start fewer ranks on each host: mpirun --map-by ppr:N:node (Open MPI), mpirun"
-            " -ppn N (MPICH), srun --ntasks-per-node=N",
-            severity="fault",
-        )
+        yield told("oversubscription", evidence.name(host), seen)

@@ -2,15 +2,9 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 
 NEEDS: tuple[Need, ...] = ()
-
-_WHY = "Everything that the device sends and receives goes through this link."
-_CHANGE = (
-    "reseat the card, riser or cable, or try another slot; look for the slot's generation and"
-    " bifurcation in the BIOS"
-)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -43,12 +37,11 @@ def _widths(evidence: Evidence) -> Iterable[Finding]:
                 # the link that it reports is the one below it, which reports too
                 if len(below) > 1:
                     continue
-            yield Finding(
-                subject=evidence.on(what, host),
-                seen=f"its PCIe link has {width} lanes of {most} ({device.address})",
-                why=f"{_WHY} {width} lanes of {most} carry {100 * width // most} % of its rate.",
-                change=_CHANGE,
-                severity="fault",
+            yield told(
+                "pcie-width",
+                evidence.on(what, host),
+                f"its PCIe link has {width} lanes of {most} ({device.address})",
+                more=f" {width} lanes of {most} carry {100 * width // most} % of its rate.",
             )
 
 
@@ -57,12 +50,10 @@ def _generations(evidence: Evidence) -> Iterable[Finding]:
     for name, gpu in evidence.gpus(evidence.loaded):
         generation, most = gpu.pcie_generation, gpu.pcie_max_generation
         if generation and most and generation < most:
-            yield Finding(
-                subject=name,
-                seen=f"its PCIe link runs at generation {generation} of {most} under load",
-                why=f"{_WHY} Each generation has twice the rate of the one before.",
-                change=_CHANGE,
-                severity="fault",
+            yield told(
+                "pcie-generation",
+                name,
+                f"its PCIe link runs at generation {generation} of {most} under load",
             )
 
 

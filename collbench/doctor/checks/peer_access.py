@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS, numbered
@@ -13,7 +13,6 @@ NEEDS: tuple[Need, ...] = ("two gpus",)
 _OK, _REGISTRY = 0, 4  # NVML_P2P_STATUS_OK, _DISABLED_BY_REGKEY
 _SOCKETS = 50  # NVML_TOPOLOGY_SYSTEM
 _CODES = tuple(P2P_MEANINGS)
-_WHY = "Their traffic goes through the host's memory, and a ring is as slow as its slowest pair."
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -52,15 +51,15 @@ def _all_denied(evidence: Evidence, host: Recording, denied: Sequence[PairRecord
     gpus = _ends(denied)
     names = [gpu.name for gpu in host.usable_gpus if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
-    return Finding(
-        subject=evidence.on(numbered("GPU", gpus), host),
-        seen=f"no pair has peer access ({_codes(denied)})"
+    return told(
+        "no-peer-access",
+        evidence.on(numbered("GPU", gpus), host),
+        f"no pair has peer access ({_codes(denied)})"
         + (": NVIDIA's policy for GeForce cards" if is_policy else _suspects(host, denied)),
-        why=_WHY,
+        severity="remark" if is_policy or not names else "risk",
         change="nothing: use what goes through the host's memory well (collbench sweep shows it)"
         if is_policy
         else _change(host, denied),
-        severity="remark" if is_policy or not names else "risk",
     )
 
 
@@ -79,13 +78,13 @@ def _some_denied(
         is_outcast = group.startswith("GPU ")
         is_odd = any(pair.ancestor is not None and pair.ancestor <= farthest for pair in some)
         others = "others that are as far apart have it" if is_odd else "nearer ones have it"
-        yield Finding(
-            subject=evidence.on(group if is_outcast else _call(some), host),
-            seen=f"{'none of its pairs has' if is_outcast else 'no'} peer access"
+        yield told(
+            "odd-peer-access",
+            evidence.on(group if is_outcast else _call(some), host),
+            f"{'none of its pairs has' if is_outcast else 'no'} peer access"
             f" ({_codes(some)}), where {others}{_suspects(host, some)}",
-            why=_WHY,
-            change=_change(host, some),
             severity="fault" if is_odd else "risk",
+            change=_change(host, some),
         )
 
 

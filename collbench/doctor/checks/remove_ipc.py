@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 
 NEEDS: tuple[Need, ...] = ("system",)
 
@@ -10,10 +10,8 @@ NEEDS: tuple[Need, ...] = ("system",)
 def find(evidence: Evidence) -> Iterable[Finding]:
     for name, _, system in evidence.systems():
         if system.removes_ipc:
-            yield Finding(
-                subject=name,
-                seen="logind removes the user's shared memory at the log-out (RemoveIPC is on)",
-                why="A job that still runs loses the files of /dev/shm that its ranks open.",
-                change="loginctl enable-linger, or RemoveIPC=no in /etc/systemd/logind.conf",
-                risk="Files that crashed programs leave in /dev/shm then stay.",
+            yield told(
+                "remove-ipc",
+                name,
+                "logind removes the user's shared memory at the log-out (RemoveIPC is on)",
             )

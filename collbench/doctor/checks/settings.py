@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Need, Severity, told
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
@@ -46,10 +46,10 @@ def _unread(evidence: Evidence) -> Iterable[Finding]:
             if name in (named, SYSTEM_FILE) or name.endswith(f"/{USER_FILE}"):
                 reasons.setdefault((name, why), []).append(process.rank)
     for (name, why), ranks in reasons.items():
-        yield Finding(
-            subject=name,
-            seen=f"{numbered('rank', ranks)} cannot read {name}: {why}",
-            why="NCCL ignores a file that it cannot read, and nobody is told.",
+        yield told(
+            "settings-unread",
+            name,
+            f"{numbered('rank', ranks)} cannot read {name}: {why}",
             change=f"let the user of the job read it: chmod a+r {name}",
         )
 

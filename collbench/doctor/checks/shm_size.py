@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding, Need, told
 
 NEEDS: tuple[Need, ...] = ("system",)
 
@@ -17,11 +17,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for name, host, system in evidence.systems():
         needed = _PER_RANK_BYTES * max(len(host.processes), len(host.gpus), 1)
         size, free = system.shm_bytes, system.shm_free_bytes
-        change = (
-            "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium:"
-            " Memory at /dev/shm"
-        )
-        risk = "It takes memory only as it is used."
+        is_full = False
         if size is None or free is None:
             if system.unknown.get("shm_bytes") != os.strerror(errno.ENOENT):
                 continue
@@ -35,18 +31,8 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 f"/dev/shm is {'in use' if is_full else 'small'}: {_whole_mib(free)} of"
                 f" {_whole_mib(size)} are free"
             )
-            if is_full:
-                change = "remove what programs that ended have left there (ls -l /dev/shm)"
-                risk = "Programs that still run need their files."
-        yield Finding(
-            subject=name,
-            seen=seen,
-            why="Libraries place the buffers there that ranks of a host share: NCCL fails to start,"
-            " or programs die of SIGBUS, when it is full.",
-            change=change,
-            risk=risk,
-            severity="fault" if is_fault else "risk",
-        )
+        row = "shm-full" if is_full else "shm-small"
+        yield told(row, name, seen, severity="fault" if is_fault else "risk")
 
 
 def _whole_mib(size_bytes: int) -> str:
