@@ -28,7 +28,7 @@ from collbench.cli import cli
 from collbench.core import catalog
 from collbench.core.distribution import Histogram
 from collbench.core.record import COLUMNS, KEY, SCHEMA, Record
-from collbench.doctor.check import check, identifiers, words
+from collbench.doctor.check import check, description, identifiers
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
 from collbench.planning.price import constants
@@ -525,8 +525,8 @@ def completion(shell: str) -> str:
 
 def check_page(identifier: str) -> str:
     """docs/reference/checks/NAME.md."""
-    one = words(identifier)
-    needs = ", ".join(check(identifier).NEEDS) or "nothing beyond a recording"
+    one = description(identifier)
+    needs = ", ".join(one.needs) or "nothing beyond a recording"
     return (
         f"{NOTICE}# {identifier}\n\n{one.title}. It needs: {needs}.\n\n{one.explanation.strip()}"
         "\n\n[All checks](index.md)\n"
@@ -539,7 +539,7 @@ def check_index() -> str:
         "`collbench doctor` looks by these checks. `collbench doctor --list` says which of them can"
         " look on a\nmachine, and `collbench doctor --explain NAME` shows the same texts.\n\n"
     )
-    rows = [(f"[{name}]({name}.md)", words(name).title) for name in identifiers()]
+    rows = [(f"[{name}]({name}.md)", description(name).title) for name in identifiers()]
     return f"{NOTICE}# Checks of the doctor\n\n{text}" + _table(("check", "looks at"), rows)
 
 

@@ -278,12 +278,9 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 class Check(Protocol):
-    """NEEDS: without which it sees nothing. Each has a table in profiles/causes/checks.toml, which
-    says what its words are, and a planted fault: PLANTS of tests/doctor/plants/NAME.py. One whose
-    cause can be switched has `experiment`.
+    """Each has a table in profiles/causes/checks.toml, and a planted fault: PLANTS of
+    tests/doctor/plants/NAME.py. One whose cause can be switched has `experiment`.
     """
-
-    NEEDS: tuple[Need, ...]
 
     def find(self, evidence: Evidence) -> Iterable[Finding]:
         """What is wrong. Pure; a value that is unknown is no finding."""
@@ -291,10 +288,11 @@ class Check(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckWords:
-    """The table of a check in profiles/causes/checks.toml."""
+class CheckDescription:
+    """The table of a check in profiles/causes/checks.toml, which says what its fields are."""
 
     title: str
+    needs: Sequence[Need] = ()
     explanation: str
     no_experiment: str = ""
 
@@ -333,11 +331,11 @@ def check(identifier: str) -> Check:
     return cast("Check", FAMILY.load(identifier.replace("-", "_")))
 
 
-def words(identifier: str) -> CheckWords:
-    """What a check looks at, in words. Raises UsageError if there is none of that name."""
+def description(identifier: str) -> CheckDescription:
+    """What a check looks at, and needs. Raises UsageError if there is none of that name."""
     if identifier not in identifiers():
         raise unknown("check", identifier, identifiers())
-    return CheckWords(**_words_in("checks")[identifier])
+    return CheckDescription(**_words_in("checks")[identifier])
 
 
 @cache
@@ -350,17 +348,17 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     found = check(finding.check)
     if hasattr(found, "experiment"):
         return cast("ExperimentingCheck", found).experiment(finding, evidence)
-    return words(finding.check).no_experiment
+    return description(finding.check).no_experiment
 
 
 def why_not_run(identifier: str, evidence: Evidence) -> str:
     """Why a check cannot see anything; nothing if it can."""
-    return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
+    return next(filter(None, map(evidence.why_not, description(identifier).needs)), "")
 
 
 def wants_measurements(identifier: str) -> bool:
     """Whether a check looks at what takes more than reading, or sees more under load."""
-    return identifier in _SEE_MORE or bool(set(check(identifier).NEEDS) & set(MEASURED))
+    return identifier in _SEE_MORE or bool(set(description(identifier).needs) & set(MEASURED))
 
 
 def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
@@ -383,11 +381,12 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
 
 def run_of(identifier: str, evidence: Evidence) -> CheckRun:
     """Whether a check looks at the evidence, and why not."""
+    described = description(identifier)
     return CheckRun(
         identifier=identifier,
-        title=words(identifier).title,
+        title=described.title,
         reason=why_not_run(identifier, evidence),
-        is_absent=any(map(evidence.is_absent, check(identifier).NEEDS)),
+        is_absent=any(map(evidence.is_absent, described.needs)),
     )
 
 

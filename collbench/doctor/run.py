@@ -35,6 +35,7 @@ from collbench.doctor.check import (
     Finding,
     LeftOut,
     Need,
+    description,
     experiment,
     find,
     identifiers,
@@ -43,7 +44,6 @@ from collbench.doctor.check import (
     run_of,
     tally,
     wants_measurements,
-    words,
 )
 from collbench.doctor.tables.findings import (
     as_json,
@@ -117,7 +117,7 @@ def _is_measured(options: Options) -> bool:
 
 
 def _explain(identifier: str) -> int:
-    asked = words(identifier)
+    asked = description(identifier)
     if is_first_rank():
         say(f"{identifier}: {asked.title}\n")
         for paragraph in asked.explanation.strip().split("\n\n"):

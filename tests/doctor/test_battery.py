@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import check, experiment, find, identifiers, why_not_run, words
+from collbench.doctor.check import check, description, experiment, find, identifiers, why_not_run
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
 
@@ -20,10 +20,10 @@ PLANTS: dict[str, list[Plant]] = {
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
-    asked = words(identifier)
-    file = f"tests/doctor/plants/{identifier.replace('-', '_')}.py"
-    assert PLANTS.get(identifier), f"every check has a planted fault: plant it in {file}"
+    asked = description(identifier)
+    assert PLANTS.get(identifier), "plant a fault for every check: tests/doctor/plants/NAME.py"
     assert asked.title[-1:] not in ("", ".")
+    assert all(map(evidence().why_not, asked.needs)), "a need that nothing can lack is none"
     paragraphs = asked.explanation.strip().split("\n\n")
     assert len(paragraphs) >= 3, "what it is, how it is read, what to do"
     assert all(one.rstrip().endswith((".", ":", "```")) for one in paragraphs)

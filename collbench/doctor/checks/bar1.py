@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.discovery.links import states
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("condition", "two gpus")
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

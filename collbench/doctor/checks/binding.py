@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike, named
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
-
-NEEDS: tuple[Need, ...] = ("processes",)
 
 _MOST_RANKS = 8
 _SIZES = (1 << 10, 64 << 10, 1 << 20)

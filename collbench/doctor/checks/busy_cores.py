@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 from collbench.core.text import counted
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import cores_of
 from collbench.machine.topology.model import members, numbered
-
-NEEDS: tuple[Need, ...] = ("system", "core times")
 
 _LEAST = 0.5  # cores' worth of time that is worth a word
 _SHARE = 0.1  # of the cores

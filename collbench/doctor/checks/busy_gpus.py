@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.topology.model import spans
-
-NEEDS: tuple[Need, ...] = ("condition",)
 
 _NO_PIDS = (0, 0xFFFFFFFF)  # what NVML gives where it does not know a process
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 
 from collbench.core.text import counted
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import cores_of
-
-NEEDS: tuple[Need, ...] = ("system",)
 
 _PER_RANK_BYTES = 1 << 30
 

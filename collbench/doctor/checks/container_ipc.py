@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from itertools import combinations
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
-
-NEEDS: tuple[Need, ...] = ("ranks",)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

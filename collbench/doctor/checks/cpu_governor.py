@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
-
-NEEDS: tuple[Need, ...] = ("system",)
+from collbench.doctor.check import Evidence, Finding, told
 
 _SLOW, _LAZY = {"powersave"}, {"ondemand", "schedutil", "conservative"}
 

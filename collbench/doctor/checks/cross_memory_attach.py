@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike, setting, without_variable
-
-NEEDS: tuple[Need, ...] = ("processes",)
 
 # name: (values that switch it off, value that leaves it to the library)
 _SWITCHES: dict[str, tuple[str, ...]] = {

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.discovery.recording import GpuRecord, Recording
-
-NEEDS: tuple[Need, ...] = ("load",)
 
 # Errors that no repetition repairs, or after which a link is trained again.
 _LOST = frozenset(

@@ -3,13 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.doctor.checks._siblings import difference
 from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import FABRIC_COMPLETED, Fabric, Recording
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("gpus",)
 
 # NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, FABRIC_COMPLETED
 _STATES = {1: "not started", 2: "in progress"}

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.doctor.checks._siblings import conditions
 from collbench.machine.discovery.recording import GpuCondition
 from collbench.machine.gpus import CLOCKS_SETTING, GPU_IDLE, LOW_CLOCK
-
-NEEDS: tuple[Need, ...] = ("condition",)
 
 _COOLING = "look at fans, air filters and the temperature of the room"
 # nvmlClocksEventReason: what it says, what to change, and how bad it is. Power is capped on many

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ()
 
 _RESTART = (
     "dmesg | grep -i xid, as root; restart the machine, and replace the card if it comes again"

@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._siblings import conditions
 from collbench.machine.discovery.recording import GpuCondition
-
-NEEDS: tuple[Need, ...] = ("condition",)
 
 # NVML_GPU_RECOVERY_ACTION_*, of the newest nvml.h
 _ACTIONS = {

@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 from collbench.core.grouping import grouped
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("gpus",)
 
 # NVML_COMPUTEMODE_EXCLUSIVE_THREAD, _PROHIBITED, _EXCLUSIVE_PROCESS
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2

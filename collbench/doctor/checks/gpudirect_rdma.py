@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics
 from collbench.machine.topology.model import numbered
 from collbench.machine.topology.rdma import rdma
-
-NEEDS: tuple[Need, ...] = ("gpus", "nics")
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

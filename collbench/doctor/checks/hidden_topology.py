@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import Recording
-
-NEEDS: tuple[Need, ...] = ("gpus",)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

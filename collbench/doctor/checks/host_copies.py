@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from statistics import median
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.topology.paths import path_to_cpu
-
-NEEDS: tuple[Need, ...] = ("host copies",)
 
 _SLOW = 0.7  # of the median of its siblings, or of its link
 _SHARED = 0.7  # of the rate alone

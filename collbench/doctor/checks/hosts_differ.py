@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high
 
 from collbench.core.text import counted, listed
-from collbench.doctor.check import Evidence, Finding, Need, Severity
+from collbench.doctor.check import Evidence, Finding, Severity
 from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
-
-NEEDS: tuple[Need, ...] = ("hosts",)
 
 _WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose by what they see."
 _WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
-
-NEEDS: tuple[Need, ...] = ("system",)
+from collbench.doctor.check import Evidence, Finding, told
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

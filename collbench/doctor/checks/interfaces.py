@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import Recording
-
-NEEDS: tuple[Need, ...] = ("processes", "system")
 
 _LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("two gpus",)
 
 _OK = 0  # NVML_P2P_STATUS_OK
 

@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 
 from collbench.core.text import counted
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
-
-NEEDS: tuple[Need, ...] = ("processes",)
 
 _OWN_FILES, _FILES_OF_GPU, _FILES_OF_RANK = 256, 64, 8
 _OWN_THREADS = 32

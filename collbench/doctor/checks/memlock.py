@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord
-
-NEEDS: tuple[Need, ...] = ("processes", "nics")
 
 _FAULT_BYTES = 16 << 20
 _ENOUGH_BYTES = 1 << 30

@@ -5,12 +5,10 @@ from functools import partial
 
 from collbench.core.text import listed
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("two gpus",)
 
 _Value = Callable[[GpuRecord], str | None]
 

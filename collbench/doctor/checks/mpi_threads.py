@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
-
-NEEDS: tuple[Need, ...] = ("ranks",)
 
 _LEVELS = ("single", "funneled", "serialized", "multiple")
 

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.machine.discovery.recording import Recording
-
-NEEDS: tuple[Need, ...] = ("processes",)
 
 _WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."
 _WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."

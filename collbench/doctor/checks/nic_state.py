@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from collbench.core.grouping import grouped
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics
 from collbench.machine.discovery.recording import Nic, Port, Recording
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("nics",)
 
 _ACTIVE, _INIT, _DOWN = "ACTIVE", "INIT", "DOWN"
 _CABLE = (

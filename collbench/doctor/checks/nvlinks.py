@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
 from collbench.machine.topology.gpu_models import has_links
 from collbench.machine.topology.model import numbered, spans
-
-NEEDS: tuple[Need, ...] = ("two gpus",)
 
 _NVLINK_OK = 0  # of the P2P status of a pair
 

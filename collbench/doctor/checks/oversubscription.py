@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.machine.topology.model import members
-
-NEEDS: tuple[Need, ...] = ("ranks",)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.core.text import listed
-from collbench.doctor.check import Evidence, Finding, Need, told
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._siblings import bridges_above
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS, numbered
-
-NEEDS: tuple[Need, ...] = ("two gpus",)
 
 _OK, _REGISTRY = 0, 4  # NVML_P2P_STATUS_OK, _DISABLED_BY_REGKEY
 _SOCKETS = 50  # NVML_TOPOLOGY_SYSTEM

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.doctor.check import Evidence, Finding, Need, told
-
-NEEDS: tuple[Need, ...] = ("pairs",)
+from collbench.doctor.check import Evidence, Finding, told
 
 _SLOWER = 0.9  # of the rate through the host
 

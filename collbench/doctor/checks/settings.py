@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
-from collbench.doctor.check import Evidence, Finding, Need, Severity, told
+from collbench.doctor.check import Evidence, Finding, Severity, told
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import Fact, known
 from collbench.machine.topology.model import numbered
-
-NEEDS: tuple[Need, ...] = ("processes",)
 
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
 _GPU_SIZES = (8 << 10, 1 << 20, 16 << 20)

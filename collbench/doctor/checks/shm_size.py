@@ -5,9 +5,7 @@ import os
 from collections.abc import Iterable
 
 from collbench.core.units import format_size
-from collbench.doctor.check import Evidence, Finding, Need, told
-
-NEEDS: tuple[Need, ...] = ("system",)
+from collbench.doctor.check import Evidence, Finding, told
 
 _FAULT_BYTES = 64 << 20
 _PER_RANK_BYTES = 256 << 20

@@ -6,9 +6,7 @@ from statistics import median
 
 from collbench.bench.experiment import Cost
 from collbench.core.verdict import Interval, interval
-from collbench.doctor.check import Evidence, Finding, Need
-
-NEEDS: tuple[Need, ...] = ("left out",)
+from collbench.doctor.check import Evidence, Finding
 
 _LEAST = 1.08
 

@@ -6,10 +6,8 @@ from statistics import median
 
 from collbench.bench.pairs import RankPair
 from collbench.core.grouping import grouped
-from collbench.doctor.check import Evidence, Finding, Need
+from collbench.doctor.check import Evidence, Finding
 from collbench.machine.topology.paths import path
-
-NEEDS: tuple[Need, ...] = ("pairs",)
 
 _SLOW = 0.9  # of the median of its like
 _LEAST_LIKE = 3  # pairs of a kind, below which the median may be the slow one
