@@ -44,16 +44,16 @@ Unit = Literal["name", "count", "bytes", "rank", "ranks"]
 class Knob:
     """One knob or one axis: how it is asked for, who heeds it and how it is shown.
 
-    choices: the values of a name; none where a registry has them. In help, {choices} stands for
-    them. all_choices: what `all` means, if not every one of them. spelled: the name that a text
-    means. library: what stands in the row of a library that was not asked for anything, where that
-    is not the default. label and short: its name in a sentence and above a column (none: its own).
-    width: of that column. stage: 0 where the knob says by itself what was done; else the tool
-    chooses it by knobs of lower stages. protocols and backends: those that heed it (none: all).
-    since: the first schema that has its column.
+    flags: -- and its name, where there are none. choices: the values of a name; none where a
+    registry has them. In help, {choices} stands for them. all_choices: what `all` means, if not
+    every one of them. spelled: the name that a text means. library: what stands in the row of a
+    library that was not asked for anything, where that is not the default. label and short: its
+    name in a sentence and above a column (none: its own). width: of that column. stage: 0 where the
+    knob says by itself what was done; else the tool chooses it by knobs of lower stages. protocols
+    and backends: those that heed it (none: all). since: the first schema that has its column.
     """
 
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
     help: str
     unit: Unit = "name"
     choices: tuple[str, ...] = ()
@@ -74,6 +74,8 @@ class Knob:
         for what in ("label", "short"):
             if not getattr(self, what):
                 object.__setattr__(self, what, self.name)
+        if self.name and not self.flags:
+            object.__setattr__(self, "flags", (f"--{self.name}",))
 
     @property
     def flag(self) -> str:
@@ -104,7 +106,6 @@ class Knobs:
     algo: Annotated[
         str,
         Knob(
-            flags=("--algo",),
             help=(
                 "Algorithms: {choices}, or a file of MSCCL (XML) or MSCCL++ (JSON); for example"
                 " ring,tree or mine.xml; all: the grid of those that serve the collective. Default:"
@@ -118,7 +119,6 @@ class Knobs:
     proto: Annotated[
         str,
         Knob(
-            flags=("--proto",),
             help=(
                 "Protocols: {choices}; for example ll,simple. Default: auto, with the algorithm; of"
                 " a grid all on GPUs, simple on CPUs."
@@ -131,7 +131,6 @@ class Knobs:
     transport: Annotated[
         str,
         Knob(
-            flags=("--transport",),
             help=(
                 "Transports: {choices} (ce: the copy engines of GPUs, net: MPI messages, p2p: the"
                 " memory of peer GPUs, shm: host memory). Default: auto."
@@ -142,7 +141,6 @@ class Knobs:
     direct: Annotated[
         DirectMode,
         Knob(
-            flags=("--direct",),
             help=(
                 "Access the buffers of peers in place instead of through FIFOs: {choices}."
                 " Default: auto."
@@ -155,7 +153,6 @@ class Knobs:
     p2p: Annotated[
         str,
         Knob(
-            flags=("--p2p",),
             help=(
                 "Who moves data over the link: push (the sender stores), pull (the receiver"
                 " loads). Default: push on GPUs, pull on CPUs."
@@ -168,7 +165,6 @@ class Knobs:
     channels: Annotated[
         int,
         Knob(
-            flags=("--channels",),
             help="Channels, for example 1,2,4. Default: by size and protocol; 1 on CPUs.",
             unit="count",
             short="ch",
@@ -178,7 +174,6 @@ class Knobs:
     threads: Annotated[
         int,
         Knob(
-            flags=("--threads",),
             help=(
                 "Threads of a CTA, a multiple of 32. Default: by protocol. A rank on CPUs has 1."
             ),
@@ -191,7 +186,6 @@ class Knobs:
     buffsize: Annotated[
         int,
         Knob(
-            flags=("--buffsize",),
             help=(
                 "Bytes of the FIFO of one connection, for example 512K. Default: what the chunk"
                 " needs."
@@ -206,7 +200,6 @@ class Knobs:
     slots: Annotated[
         int,
         Knob(
-            flags=("--slots",),
             help=(
                 "Slots of a FIFO, for example 2,4,8. Default: 4; on GPUs 8 for ll, ll128, chains"
                 " and trees."
@@ -219,7 +212,6 @@ class Knobs:
     chunk: Annotated[
         int,
         Knob(
-            flags=("--chunk",),
             help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol.",
             unit="bytes",
             width=7,
@@ -229,7 +221,6 @@ class Knobs:
     slices: Annotated[
         int,
         Knob(
-            flags=("--slices",),
             help=(
                 "Slices of a message, for example 1,2. Default: 2 for large messages of simple that"
                 " GPUs pass on, else 1."
@@ -242,7 +233,6 @@ class Knobs:
     unroll: Annotated[
         int,
         Knob(
-            flags=("--unroll",),
             help=(
                 "Memory accesses that a GPU thread has in flight, for example 4,8. Default: by"
                 " protocol."
@@ -257,7 +247,6 @@ class Knobs:
     cluster: Annotated[
         int,
         Knob(
-            flags=("--cluster",),
             help=(
                 "CTAs of a thread block cluster, for example 1,4. Default: by the number of CTAs"
                 " for large sizes, else 1; 1 before sm_90."
@@ -283,7 +272,6 @@ class Knobs:
     specialize: Annotated[
         Switch,
         Knob(
-            flags=("--specialize",),
             help="Compile the schedule into kernels other than simple: {choices}. Default: auto.",
             choices=SWITCHES,
             width=10,
@@ -311,7 +299,6 @@ class Knobs:
     pdl: Annotated[
         Pdl,
         Knob(
-            flags=("--pdl",),
             help=(
                 "Programmatic dependent launch: when the next launch may take its place on the GPU:"
                 " {choices} (off: when this one has ended; early: when it begins; late: when its"
@@ -336,7 +323,6 @@ AXES = (
     Knob(
         name="op",
         default="allreduce",
-        flags=("--op",),
         help=(
             "Collectives: {choices}; for example allreduce,allgather. Those with v have unequal"
             " blocks (--skew, --counts); all: those without. Default: allreduce."
@@ -349,7 +335,6 @@ AXES = (
     Knob(
         name="backend",
         default="cpu",
-        flags=("--backend",),
         help=(
             "What runs the collective: {choices}, or a file with a kernel of yours; for example"
             " cpu,mine.py. Beside those of GPUs mpi works on GPU memory. Default: cuda,nccl where"
@@ -396,7 +381,6 @@ AXES = (
     Knob(
         name="placement",
         default="out",
-        flags=("--placement",),
         help=(
             "Where the output is: out (beside the input), in (in place, over it); for example"
             " out,in. Default: out."
@@ -409,7 +393,6 @@ AXES = (
     Knob(
         name="skew",
         default="",
-        flags=("--skew",),
         help=(
             "Blocks of allgatherv, reducescatterv and alltoallv, as parts of S by rank:"
             f" {', '.join(FORMULAS)}; for example zipf:1.1,hot:1 (hot: so many ranks have all, the"

@@ -42,13 +42,13 @@ Options = Mapping[str, Any]
 class Option:
     """How one field of Settings is asked for.
 
-    type: of the field. low and high: the bounds of a number; a truth with bounds is given as 0 or
-    1. bare: the number that the option without one means, where it can be given so. choices: the
-    names that can be given. unit: what a number counts. is_hidden: for tests only, left out of the
-    help.
+    type: of the field. flags: by its name, where there are none. low and high: the bounds of a
+    number; a truth with bounds is given as 0 or 1. bare: the number that the option without one
+    means, where it can be given so. choices: the names that can be given. unit: what a number
+    counts. is_hidden: for tests only, left out of the help.
     """
 
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
     help: str = ""
     low: float | None = None
     high: float | None = None
@@ -76,7 +76,6 @@ class Settings:
     gpus: Annotated[
         tuple[int, ...],
         Option(
-            flags=("--gpus",),
             help=(
                 "GPUs by their CUDA numbers, in ring order, for example 0,2,3. Ranks share a GPU"
                 " that is given more than once. Default: all."
@@ -137,7 +136,6 @@ class Settings:
     repeats: Annotated[
         int,
         Option(
-            flags=("--repeats",),
             low=1,
             help=("Repeats of every point, spread over the sweep, for example 5. Default: 3."),
             high=MAX_REPEATS,
@@ -146,7 +144,6 @@ class Settings:
     runs: Annotated[
         int,
         Option(
-            flags=("--runs",),
             low=1,
             help=(
                 "Runs of the whole sweep, each with new processes or buffers, for example 3: each"
@@ -158,11 +155,10 @@ class Settings:
     hot: Annotated[
         bool,
         Option(
-            flags=("--hot",),
             help=(
                 "Use the same buffers in every launch, which leaves them in the cache. "
                 "Default: rotate through buffers larger than the cache."
-            ),
+            )
         ),
     ] = False
     timeout_s: Annotated[
@@ -180,7 +176,6 @@ class Settings:
     launch: Annotated[
         LaunchMode,
         Option(
-            flags=("--launch",),
             choices=get_args(LaunchMode),
             help=("How launches on GPUs are queued: graph, stream. Default: graph."),
         ),
@@ -188,7 +183,6 @@ class Settings:
     launch_order: Annotated[
         LaunchOrder,
         Option(
-            flags=("--launch-order",),
             choices=get_args(LaunchOrder),
             help=(
                 "How a rank launches what it has at once (--groups, --mix): grouped (as one), same"
@@ -210,7 +204,6 @@ class Settings:
     distribution: Annotated[
         int | None,
         Option(
-            flags=("--distribution",),
             low=0,
             high=MAX_LAUNCH_TIMES,
             bare=0,
@@ -224,18 +217,16 @@ class Settings:
     wire: Annotated[
         bool,
         Option(
-            flags=("--wire",),
             help=(
                 "Read the byte counters of NVLinks, PCIe links and network interfaces around the"
                 " timed launches, and hold them against what the schedules must move. Default: no"
                 " counters."
-            ),
+            )
         ),
     ] = False
     net_memory: Annotated[
         NetMemory,
         Option(
-            flags=("--net-memory",),
             choices=("host", "device"),
             help=(
                 "Memory of the slots of messages between GPUs (--transport net): host, "
@@ -247,7 +238,6 @@ class Settings:
     net_threads: Annotated[
         int | None,
         Option(
-            flags=("--net-threads",),
             low=0,
             high=64,
             help=(
@@ -259,7 +249,6 @@ class Settings:
     max_memory: Annotated[
         int,
         Option(
-            flags=("--max-memory",),
             unit="bytes",
             help=(
                 "Upper limit of a GPU's FIFOs, flags and scratch memory in bytes, for example"
@@ -270,7 +259,6 @@ class Settings:
     machine: Annotated[
         str,
         Option(
-            flags=("--machine",),
             help=(
                 "Machine that the model backend models, or whose links give the ceilings of "
                 "rows on GPUs: a profile, for example dgx-a100, or a file. Default: cpu-2; "
@@ -280,12 +268,7 @@ class Settings:
         ),
     ] = DEFAULT_MACHINE
     inject: Annotated[
-        str,
-        Option(
-            flags=("--inject",),
-            help="A fault, for tests: late:RANK, die:RANK or drop.",
-            is_hidden=True,
-        ),
+        str, Option(help="A fault, for tests: late:RANK, die:RANK or drop.", is_hidden=True)
     ] = ""
 
 
@@ -299,7 +282,6 @@ class OverlapSettings:
     gemm: Annotated[
         int,
         Option(
-            flags=("--gemm",),
             low=MIN_GEMM,
             high=65536,
             help="Rows and columns of the bfloat16 matrices, for example 16384. Default: 8192.",
@@ -308,7 +290,6 @@ class OverlapSettings:
     priority: Annotated[
         Priority,
         Option(
-            flags=("--priority",),
             choices=get_args(Priority),
             help=(
                 "Priority of the stream that communicates: high (before the matrix"
@@ -318,16 +299,11 @@ class OverlapSettings:
     ] = "high"
     gpus: Annotated[
         tuple[int, ...],
-        Option(
-            flags=("--gpus",),
-            help="GPUs by their CUDA numbers, for example 0,2. Default: all.",
-            unit="GPU",
-        ),
+        Option(help="GPUs by their CUDA numbers, for example 0,2. Default: all.", unit="GPU"),
     ] = ()
     repeats: Annotated[
         int,
         Option(
-            flags=("--repeats",),
             low=2,
             help=("Repeats of every row, which also show the noise, for example 9. Default: 5."),
             high=MAX_REPEATS,
@@ -348,9 +324,14 @@ def _options_of(settings: type[Settings] | type[OverlapSettings]) -> dict[str, O
     """The options of the fields, by name."""
     hints = get_type_hints(settings, include_extras=True)
     return {
-        name: replace(hint.__metadata__[0], name=name, type=hint.__origin__)
+        name: replace(one, name=name, type=hint.__origin__, flags=one.flags or (_flag_of(name),))
         for name, hint in hints.items()
+        for one in hint.__metadata__
     }
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 OPTIONS = _options_of(Settings)
