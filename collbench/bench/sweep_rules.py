@@ -106,19 +106,16 @@ SWEEP_RULES = (
         ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("json",),
         when=lambda options: "dry_run" in options,
         message="a dry run has no rows",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("dry_run",),
         when=lambda options: "soak" in options,
         message="it shows the points of a sweep, not those of a soak",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("minbytes", "maxbytes", "stepfactor", "stepbytes"),
@@ -160,25 +157,21 @@ SWEEP_RULES = (
         options=("skew", "sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes"),
         when=lambda options: "counts" in options,
         message="--counts {counts} gives all blocks and with them the size",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("counts",),
         when=lambda options: "soak" in options,
         message="a soak draws random sizes",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("split", "ranks"),
         when=lambda options: "groups" in options,
         message="--groups {groups} says which ranks there are and how they are split",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("op", "sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes", "counts"),
         when=lambda options: "mix" in options,
         message="--mix {mix} gives the operations and their sizes",
-        hint="leave out one or the other",
     ),
     Rule(
         options=("distribution", "soak", "wire"),
@@ -244,7 +237,6 @@ SWEEP_RULES = (
         options=("distribution",),
         when=lambda options: options.get("agg_iters", 1) > 1,
         message="it times each launch by itself, -m {agg_iters} several as one",
-        hint="give one of them",
     ),
     Rule(
         options=("blocking",),
@@ -256,7 +248,6 @@ SWEEP_RULES = (
         options=("isolate",),
         when=lambda options: options.get("agg_iters", 1) > 1,
         message="it times each launch alone, -m {agg_iters} several as one",
-        hint="give one of them",
     ),
 )
 

@@ -102,7 +102,6 @@ COMPARE_RULES = (
         options=("show_all",),
         when=lambda options: any(options[name] not in (None, False) for name in _DERIVED),
         message="it shows all rows of the answers, which other options replace",
-        hint="give one of them",
     ),
     Rule(
         options=("tuner",),

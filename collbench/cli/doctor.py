@@ -68,25 +68,21 @@ _DOCTOR_RULES = (
         options=(*_OF_EXPERIMENTS, "quick", "only", "recording", "is_list", *_OF_VERDICT),
         when=lambda options: options["explain"] is not None,
         message="--explain only explains",
-        hint="leave one of them out",
     ),
     Rule(
         options=(*_OF_EXPERIMENTS, *_OF_VERDICT),
         when=lambda options: options["is_list"],
         message="--list only lists",
-        hint="leave one of them out",
     ),
     Rule(
         options=_OF_EXPERIMENTS,
         when=lambda options: options["quick"],
         message="--quick measures nothing",
-        hint="leave one of them out",
     ),
     Rule(
         options=_OF_EXPERIMENTS,
         when=lambda options: options["recording"] is not None,
         message="nothing can be measured on the machine of a recording",
-        hint="leave one of them out",
     ),
 )
 

@@ -120,7 +120,6 @@ _HUNT_RULES = (
                  "timeout"),
         when=lambda options: options["files"],
         message="nothing is measured with --from",
-        hint="leave one of them out",
     ),
     Rule(
         options=("csv",),

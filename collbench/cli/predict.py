@@ -105,7 +105,6 @@ _PREDICT_RULES = (
         options=("machine",),
         when=lambda options: options["topo"] is not None,
         message="--topo gives another machine",
-        hint="give one of them",
     ),
     Rule(
         options=("nic", "links"),

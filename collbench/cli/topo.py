@@ -124,13 +124,11 @@ _TOPO_RULES = (
         options=("is_measured", "record"),
         when=_shows_another,
         message="for this machine only, and --from and --machine show another",
-        hint="give one of them",
     ),
     Rule(
         options=("machine",),
         when=lambda options: options["file"] is not None,
         message="--from gives another machine",
-        hint="give one of them",
     ),
 )
 

@@ -87,19 +87,16 @@ _TUNE_RULES = (
         options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget", "json"),
         when=lambda options: options["model"],
         message="--model draws what it measures by itself",
-        hint="leave one of them out",
     ),
     Rule(
         options=(*_OF_SEARCHES, "again", "out", "forget"),
         when=lambda options: options["show"],
         message="--show only shows what is known",
-        hint="leave one of them out",
     ),
     Rule(
         options=(*_OF_SEARCHES, "again", "out", "json"),
         when=lambda options: options["forget"],
         message="--forget only removes what is known",
-        hint="leave one of them out",
     ),
     Rule(
         options=("backend", "transport", "gpus", "timeout", "again", "json"),

@@ -363,7 +363,7 @@ class Rule:
     options: tuple[str, ...]
     when: Callable[[Options], object] = lambda options: True
     message: str
-    hint: str
+    hint: str = "leave out one or the other"
 
 
 def refuse(rules: Iterable[Rule], explicit: Collection[str], options: Options) -> None:

@@ -56,7 +56,6 @@ _RULES = (
         options=("mix",),
         when=lambda options: options["files"],
         message="files and a mix are two jobs",
-        hint="give one of them",
     ),
     Rule(
         options=("tuner",),
