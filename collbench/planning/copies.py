@@ -27,7 +27,7 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.plan import Kernel
-from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
+from collbench.planning.selection import VECTOR_BYTES, Choice, choice_of, slot_bytes_of
 from collbench.planning.transports import ce
 from collbench.planning.tuning import Fact, Facts, Tuning, number
 from collbench.schedules.ir import Schedule
@@ -37,19 +37,12 @@ MAX_COPY_ACTIONS = 400  # of a rank in a launch of copy engines: each is up to s
 LAST_WINDOWS = 8  # slots of a slice, where fewer do not suffice: the proof then says why
 
 
-def plan_copies(
-    case: Case,
-    facts: dict[str, Fact],
-    tuning: Tuning,
-    limits: Limits,
-    orders: Orders,
-    hosts: tuple[int, ...],
-) -> Choice:
+def plan_copies(case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limits) -> Choice:
     """The plan of copy engines: few large pieces, because each is a wait, some copies and a signal
     in a CUDA graph.
     """
     algo = selection.way_of(case, facts, tuning)[0]
-    schedule = schedule_of(case, algo, orders, hosts)
+    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
     facts |= {"algo": algo, "proto": "simple", "direct": "on" if direct else "off"}
     _refuse_copies(case, limits, facts, tuning)

@@ -30,7 +30,7 @@ from collbench.planning.limits import (
 )
 from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
+from collbench.planning.selection import VECTOR_BYTES, Choice, choice_of, slot_bytes_of
 from collbench.planning.transports import shm
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
 from collbench.schedules.ir import Schedule
@@ -55,13 +55,11 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     'twoshot'
     """
     has = limits or Limits()
-    hosts = has.hosts if len(has.hosts) == case.ranks else ()
-    orders = tuple(order for order in has.orders if len(order) == case.ranks)
     tuning = by or tuning_for(case, has)
     is_gpu = has.is_gpu or case.backend in GPU_BACKENDS
-    facts = selection.facts_of(case, hosts, is_gpu=is_gpu)
+    facts = selection.facts_of(case, has.hosts_of(case), is_gpu=is_gpu)
     if not is_gpu:
-        return _plan_cpu(case, facts, tuning, has, orders, hosts)
+        return _plan_cpu(case, facts, tuning, has)
     _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
     if transport != "ce":
@@ -70,7 +68,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
             transport = selection.transport_of(case, has, facts, tuning)
     facts["transport"] = transport
     plan_on_gpus = plan_copies if transport == "ce" else _plan_kernels
-    return plan_on_gpus(case, facts, tuning, has, orders, hosts)
+    return plan_on_gpus(case, facts, tuning, has)
 
 
 def _refuse_unheeded(case: Case, backend: str) -> None:
@@ -115,19 +113,12 @@ def problem_of(case: Case) -> Case:
 # ------------------------------------------------------------------------------------- CPU ranks
 
 
-def _plan_cpu(
-    case: Case,
-    facts: dict[str, Fact],
-    tuning: Tuning,
-    limits: Limits,
-    orders: Orders,
-    hosts: tuple[int, ...],
-) -> Choice:
+def _plan_cpu(case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limits) -> Choice:
     """The plan of ranks on CPU cores, or of the backends of one process."""
-    domains = _refuse_cpu(case, hosts)
+    domains = _refuse_cpu(case, limits)
     facts["transport"] = label(domains)
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = schedule_of(case, algo, orders, hosts)
+    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
     if proto != CPU_PROTO:
@@ -148,7 +139,7 @@ def _plan_cpu(
     raise first
 
 
-def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> Domains:
+def _refuse_cpu(case: Case, limits: Limits) -> Domains:
     """The ranks' shared-memory domains. Raises ScheduleError for what CPU ranks cannot do."""
     has_lines = case.backend in LINE_BACKENDS
     if case.proto not in ("auto", CPU_PROTO) and not has_lines:
@@ -161,7 +152,7 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> Domains:
             f"the {case.backend} backend is one process: nothing travels by {case.transport}",
             "leave --transport out",
         )
-    domains = _cpu_domains(case, hosts) if has_lines else ()
+    domains = _cpu_domains(case, limits.hosts_of(case)) if has_lines else ()
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -265,38 +256,25 @@ def _without_zero_copy(
 # ----------------------------------------------------------------------------------- GPU kernels
 
 
-def _plan_kernels(
-    case: Case,
-    facts: dict[str, Fact],
-    tuning: Tuning,
-    limits: Limits,
-    orders: Orders,
-    hosts: tuple[int, ...],
-) -> Choice:
+def _plan_kernels(case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limits) -> Choice:
     """The plan of kernels that store over the link, into host memory or for proxies to send. Where
     a protocol does not fit that clears slots, which nobody asked for, one that does not.
     """
     way = selection.way_of(case, facts, tuning, limits)
     if case.proto == "auto" and PROTOCOLS.load(way[1]).CLEARS:
         with suppress(ScheduleError):
-            return _plan_way(case, dict(facts), tuning, limits, orders, hosts, way)
+            return _plan_way(case, dict(facts), tuning, limits, way)
         facts["has_marker"] = False
         way = selection.way_of(case, facts, tuning, limits)
-    return _plan_way(case, facts, tuning, limits, orders, hosts, way)
+    return _plan_way(case, facts, tuning, limits, way)
 
 
 def _plan_way(
-    case: Case,
-    facts: dict[str, Fact],
-    tuning: Tuning,
-    limits: Limits,
-    orders: Orders,
-    hosts: tuple[int, ...],
-    way: tuple[str, str],
+    case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limits, way: tuple[str, str]
 ) -> Choice:
     """The plan of kernels by an algorithm and a protocol."""
     transport, (algo, proto) = str(facts["transport"]), way
-    schedule = schedule_of(case, algo, orders, hosts)
+    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)
