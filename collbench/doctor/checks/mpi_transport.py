@@ -1,14 +1,13 @@
 """Whether the environment makes MPI send by TCP, or leave shared memory out."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import Evidence, Finding
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.machine.discovery.recording import Recording
 
-_WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."
-_WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."
 _ON = ("1", "yes", "true", "on", "enable")
 _TRANSPORTS_OF_MEMORY = {"sm", "shm", "shared_memory", "mm", "posix", "sysv", "xpmem", "all"}
 _RDMA_OF_UCX = {
@@ -70,18 +69,17 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for name, words_of in _LOCAL.items():
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if words := words_of(value):
-                yield _finding(subject, name, value, words, _WHY_LOCAL)
+                yield _finding(subject, name, value, words)
     for subject, host, _, value in alike(evidence, lambda one: setting(one, "FI_PROVIDER")):
         if value in ("tcp", "sockets", "udp", "net"):
             is_costly = len(evidence.hosts) > 1 and _has_rdma(host)
-            yield _finding(
-                subject, "FI_PROVIDER", value, "forces TCP", _WHY_TCP, is_remark=not is_costly
-            )
+            found = _finding(subject, "FI_PROVIDER", value, "forces TCP", "tcp-forced")
+            yield found if is_costly else replace(found, severity="remark")
     if len(evidence.hosts) > 1:
         for subject, host, _, value in alike(evidence, lambda one: setting(one, "UCX_TLS")):
             names = {one.strip().lstrip("\\") for one in value.split(",")}
             if not value.startswith("^") and not names & _RDMA_OF_UCX and _has_rdma(host):
-                yield _finding(subject, "UCX_TLS", value, "leaves RDMA out", _WHY_TCP)
+                yield _finding(subject, "UCX_TLS", value, "leaves RDMA out", "tcp-forced")
 
 
 def _has_rdma(host: Recording) -> bool:
@@ -89,19 +87,12 @@ def _has_rdma(host: Recording) -> bool:
 
 
 def _finding(
-    subject: str, name: str, value: str, words: str, why: str, *, is_remark: bool = False
+    subject: str, name: str, value: str, words: str, row: str = "shared-memory-off"
 ) -> Finding:
-    return Finding(
-        subject=subject,
-        seen=f"{name}={value} {words}",
-        why=why,
-        change=f"unset {name}",
-        risk="It may have been set because something did not work without it.",
-        severity="remark" if is_remark else "risk",
-    )
+    return told(row, subject, f"{name}={value} {words}", change=f"unset {name}")
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    if finding.why == _WHY_TCP:
+    if finding.seen.endswith(("forces TCP", "leaves RDMA out")):
         return "what goes between hosts cannot be measured by ranks of one host"
     return without_variable(evidence, finding.change.removeprefix("unset "))
