@@ -13,6 +13,7 @@ from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.core.collectives import collective
 from collbench.core.collector import cyclic_gc_disabled
 from collbench.core.dtypes import Array
+from collbench.core.errors import CollbenchError
 from collbench.core.group import Rank, WorkerGroup
 from collbench.core.host import last_level_cache_bytes
 from collbench.core.pattern import (
@@ -292,6 +293,15 @@ def clocked(
             launch()
             times.append(time.perf_counter() - start)
     return tuple(times[1:])
+
+
+def refuse_other_plans(digest: str, loaded: Iterable[str | None]) -> None:
+    """Raise CollbenchError if a rank that has a part of it loaded another plan."""
+    if set(filter(None, loaded)) != {digest}:
+        raise CollbenchError(
+            f"the ranks disagree about the plan: {loaded}",
+            "start all ranks from the same installation",
+        )
 
 
 def agreed(timed: Callable[[], list[TimingT]], prepare: Callable[[], object]) -> list[TimingT]:

@@ -242,11 +242,12 @@ def told(
     severity: Severity | None = None,
     change: str = "",
     more: str = "",
+    table: Literal["doctor", "findings"] = "doctor",
 ) -> Finding:
-    """A finding in the words of its row in profiles/causes/doctor.toml. severity, change: where
-    they are not the row's; more: what this machine adds to why it matters.
+    """A finding in the words of its row in a table of profiles/causes. severity, change: where they
+    are not the row's; more: what is added to why it matters.
     """
-    words = _words_in("doctor")[row]
+    words = _words_in(table)[row]
     return Finding(
         subject=subject,
         seen=seen,
@@ -339,7 +340,7 @@ def description(identifier: str) -> CheckDescription:
 
 
 @cache
-def _words_in(table: Literal["checks", "doctor"]) -> dict[str, Any]:  # Any: values of TOML
+def _words_in(table: str) -> dict[str, Any]:  # Any: values of TOML
     return catalog.load("causes", table)
 
 

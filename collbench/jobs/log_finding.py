@@ -1,8 +1,10 @@
 """What all findings of a log share: they stand in lines, and have no times."""
 
-from collbench.core import catalog
+from dataclasses import replace
+
 from collbench.core.text import some_of
 from collbench.doctor.check import Finding, Severity
+from collbench.doctor.check import told as in_words_of
 from collbench.jobs.nccl_log.places import Seen
 
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"
@@ -73,10 +75,8 @@ def told(
     change: str = "",
     is_general: bool = False,
 ) -> Finding:
-    """A finding in the words of its row in the table of findings, and more behind them; severity
-    and change: where they are not the row's.
-    """
-    words = catalog.load("causes", "findings")[row or check]
-    severity = severity or words.get("severity", "risk")
-    why, change = words["why"] + more, change or words["change"]
-    return log_finding(check, subject, seen, why, change, severity, is_general=is_general)
+    """A finding of a log in the words of its row."""
+    found = in_words_of(
+        row or check, subject, seen, severity=severity, change=change, more=more, table="findings"
+    )
+    return replace(found, check=check, unmeasured=UNMEASURED, is_general=is_general)

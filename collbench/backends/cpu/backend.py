@@ -27,10 +27,11 @@ from collbench.backends.repeat import (
     SLOWEST_FILL_BYTES_S,
     host_data,
     proved_launches,
+    refuse_other_plans,
     stride_bytes,
 )
 from collbench.core.dtypes import Array
-from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.errors import UnavailableError
 from collbench.core.group import Group, WorkerGroup
 from collbench.core.host import cpu_name
 from collbench.core.launcher import INSTALL_HINT, find_mpirun
@@ -124,11 +125,7 @@ class CpuSession(Session[Plan]):
             is_full,
             timeout_s=timeout_s + sets * slices * SLOWEST_LOAD_S,
         )
-        if len(set(digests)) > 1:
-            raise CollbenchError(
-                f"the ranks disagree about the plan: {digests}",
-                "start all ranks from the same installation",
-            )
+        refuse_other_plans(plan.digest, digests)
         known.add((plan.digest, hot))
 
     def run(self, plan: Plan, batch: Batch) -> Samples:

@@ -32,12 +32,13 @@ from collbench.backends.repeat import (
     checked_sets,
     host_data,
     proved_launches,
+    refuse_other_plans,
     samples_together,
     sets_in_turn,
     slowest_s,
     timed_sets,
 )
-from collbench.core.errors import CollbenchError, HangError
+from collbench.core.errors import HangError
 from collbench.core.group import Group, RankContext
 from collbench.core.host import cpu_name
 from collbench.core.pattern import Wrong
@@ -263,8 +264,7 @@ class TogetherSession(Session[Together[Plan]]):
                 is_full,
                 timeout_s=timeout_s + ANSWER_S + sets * slices * SLOWEST_LOAD_S,
             )
-            if set(filter(None, loaded)) != {plan.digest}:
-                raise CollbenchError(f"the ranks disagree about the plan: {loaded}")
+            refuse_other_plans(plan.digest, loaded)
         self._known.add(digests)
         return digests
 

@@ -15,10 +15,10 @@ from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, StampedLaunches, 
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
-from collbench.backends.repeat import MAX_LOADED_PLANS
+from collbench.backends.repeat import MAX_LOADED_PLANS, refuse_other_plans
 from collbench.core.case import Problem
 from collbench.core.dtypes import Array
-from collbench.core.errors import CollbenchError, ScheduleError
+from collbench.core.errors import ScheduleError
 from collbench.core.group import Group
 from collbench.core.pattern import Wrong
 from collbench.device.card import (
@@ -79,11 +79,7 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
         digests = self._workers.call(
             CudaRank.load, plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
         )
-        if len(set(digests)) > 1:
-            raise CollbenchError(
-                f"the ranks disagree about the plan: {digests}",
-                "start all ranks from the same installation",
-            )
+        refuse_other_plans(plan.digest, digests)
         self._known.add(plan.digest)
 
     def _loaded(self, plan: Plan) -> tuple[str, Problem, int]:

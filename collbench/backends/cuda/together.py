@@ -21,8 +21,8 @@ from collbench.backends.gpu.together import (
     PartRank,
     why_not_one_host,
 )
-from collbench.backends.repeat import MAX_LOADED_PLANS, RankTiming
-from collbench.core.errors import CollbenchError, HangError, ScheduleError
+from collbench.backends.repeat import MAX_LOADED_PLANS, RankTiming, refuse_other_plans
+from collbench.core.errors import HangError, ScheduleError
 from collbench.core.group import Group
 from collbench.device.card import Launch
 from collbench.device.layout import is_in_host, layouts
@@ -178,11 +178,7 @@ class CudaTogetherSession(GpuTogetherSession[Plan, str, TogetherRank]):
                 loaded = self._workers.call(
                     TogetherRank.load_part, number, plan, sets, cubins, is_full, timeout_s=START_S
                 )
-                if set(filter(None, loaded)) != {plan.digest}:
-                    raise CollbenchError(
-                        f"the ranks disagree about the plan: {loaded}",
-                        "start all ranks from the same installation",
-                    )
+                refuse_other_plans(plan.digest, loaded)
             self._known.add(digests)
         if job.order == "grouped":
             self._workers.call(TogetherRank.refuse_crowd, digests, timeout_s=START_S)

@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high
 
 from collbench.core.text import counted, listed
-from collbench.doctor.check import Evidence, Finding, Severity
+from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._siblings import odd_ones
 from collbench.machine.discovery.recording import UNLIMITED, Nic, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
-_WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose by what they see."
-_WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."
 _SAME_MEMORY = 0.03  # of the size: less than one of 32 modules
 # Variables that are each host's own.
 _OWN = frozenset({
@@ -130,22 +128,17 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     def call(numbers: Sequence[int]) -> str:
         return listed([evidence.name(evidence.hosts[number]) for number in numbers])
 
-    hardware, software = _WHY_HARDWARE, _WHY_SOFTWARE
-    comparisons: tuple[tuple[Iterable[_OfHosts], str, str, Severity], ...] = (
-        (of_all(_HARDWARE), hardware, "repair the host, or leave it out", "risk"),
-        (of_all(_SOFTWARE), software, "give all hosts the same image and settings", "risk"),
-        ([_memories(evidence)], hardware, "look for modules of memory that failed", "risk"),
-        (_parameters(evidence), software, "give all hosts the same options of the module nvidia",
-         "remark"),
-        (_variables(evidence), software,
-         "set it for all ranks: mpirun -x NAME, srun --export, or one module file", "risk"),
-    )  # fmt: skip
-    for compared, why, change, severity in comparisons:
+    comparisons: Mapping[str, Iterable[_OfHosts]] = {
+        "hosts-hardware": of_all(_HARDWARE),
+        "hosts-software": of_all(_SOFTWARE),
+        "hosts-memory": [_memories(evidence)],
+        "hosts-parameters": _parameters(evidence),
+        "hosts-variables": _variables(evidence),
+    }
+    for row, compared in comparisons.items():
         for values in compared:
             for subject, words in odd_ones(values, call):
-                yield Finding(
-                    subject=subject, seen=words, why=why, change=change, severity=severity
-                )
+                yield told(row, subject, words)
 
 
 def _memories(evidence: Evidence) -> _OfHosts:
