@@ -3,41 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
+
+from collbench.core import catalog
 
 MOST_PLACES = 4  # kept of a fact
 _MOST_OWNERS = 16
-# whose a line is, by its prefix or by what it names first: of each row the first pattern that fits
-_OWNERS = (
-    (
-        ("rank {}", r"\[missing ranks: (\d[\d, ]{0,60})"),
-        ("local rank {}", r"(?i:\blocal[_ ]rank)\W{1,3}(\d{1,6})\b"),
-        ("rank {}", r"(?i:(?:\b|_)rank)[ _]?[:=#]?\s?(\d{1,6})\b(?! of)|\[1,(\d{1,6})\]<std"),
-        ("process {}", r"\bon (?:proc|process(?:or)?) (\d{1,6})\b|\A\[?default(\d{1,4})\]"),
-        ("task {}", r"\btask:? ?(\d{1,6}):|\A\s{0,4}(\d{1,5}): (?=\S*[A-Za-z])"),
-        ("process {}", r"\A\(\w[\w.:]{0,60} pid=(\d{1,8})\b"),
-        ("process {}", r"\bKill(?:ed)? process (\d{1,8}(?: \([^)]{1,40}\))?)|,pid=(\d{1,8})"),
-        ("step {}", r"\bStepId=(\d[\w.+]{0,30})|\bin step (\d[\w.]{0,30})"),
-        ("pod {}", r"\A([a-z0-9][a-z0-9.-]{1,80}) +\d/\d +OOMKilled"),
-    ),
-    (
-        ("GPU {}", r"(?:NVRM|amdgpu|GPU).{0,40}?\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
-        ("{}", r"\A(a device|(?:device|bridge) \S+): \W*(?:LnkSta|ACSCtl)"),
-        ("device {}", r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"),
-        ("GPU {}", r"\b(?:GPU[ :#-]?|cuda:)(\d{1,2})\b(?![.:]\d)|\bGPU (node-\d{1,3})\b"),
-    ),
-    (
-        ("host {}", r"\A\W?(?:(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?: \d{4}\])? +|"
-         r"\d{4}-\d\d-\d\dT\S{8,25} |(?=\S+ kernel: ))(?![A-Z]{4,8} )"
-         r"([A-Za-z][\w.-]{0,60}) [\w.-]+(?:\[\d+\])?:"),
-        ("host {}", r"\[(?![\w.-]+\.(?:py|cc?|cpp|cu|go|rs|hpp?):)([A-Za-z][\w.-]{0,60})"
-         r":\d+(?::\d+)*\]"),
-        ("host {}", r"\b(?:on node|(?:host|node)(?:name)?[:=]|ON(?= \S+ CANCELLED)|srun: error:"
-         r"(?= \S+: task))\s{0,2}[\"']?(?!(?:No|Connection|Error|Failed|my|\d+) )(\w[\w.-]{0,60})"),
-        ("host {}", r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\b"),
-    ),
-)  # fmt: skip
-_PATTERNS = tuple(tuple((name, re.compile(one)) for name, one in row) for row in _OWNERS)
 _NUMBERS = re.compile(
     r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*|(?<=[a-z])\d+(?=[\]:\s])"
 )
@@ -92,12 +64,22 @@ def owner(line: str) -> str:
     'GPU 0000:01:00.0, host n2'
     """
     text, names = line[:500], []
-    for row in _PATTERNS:
-        for name, pattern in row:
+    for rows in _owners():
+        for name, pattern in rows:
             if found := pattern.search(text):
                 names.append(name.format(next(filter(None, found.groups()))))
                 break
     return ", ".join(names)
+
+
+@cache
+def _owners() -> list[list[tuple[str, re.Pattern[str]]]]:
+    """What owners are called and by which patterns, of each kind."""
+    table = catalog.load("logs", "owners")
+    return [
+        [(row["of"], re.compile("".join(row["pattern"]))) for row in table[kind]]
+        for kind in ("processes", "devices", "hosts")
+    ]
 
 
 def without_numbers(text: str) -> str:
