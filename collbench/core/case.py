@@ -274,6 +274,10 @@ class Case(Knobs):
         """Ranks of one collective."""
         return len(parse_groups(self.groups)[0]) if self.groups else self.ranks
 
+    def fitting(self, hosts: tuple[int, ...]) -> tuple[int, ...]:
+        """The hosts of ranks, where they are of so many; else none, as for one host."""
+        return hosts if len(hosts) == self.ranks else ()
+
     @property
     def is_together(self) -> bool:
         """Whether several collectives run at once."""

@@ -42,7 +42,7 @@ def plan_copies(case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limi
     in a CUDA graph.
     """
     algo = selection.way_of(case, facts, tuning)[0]
-    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
+    schedule = schedule_of(case, algo, limits.orders, limits.hosts)
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
     facts |= {"algo": algo, "proto": "simple", "direct": "on" if direct else "off"}
     _refuse_copies(case, limits, facts, tuning)

@@ -87,12 +87,14 @@ def along(
 def schedule_of(
     case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...]
 ) -> Schedule:
-    """The schedule of an algorithm for a case: that of a file, or a registered one along rank
-    orders. Raises ScheduleError if it does not serve the case.
+    """The schedule of an algorithm for a case: that of a file, or a registered one along those rank
+    orders, and over those hosts, that fit the case. Raises ScheduleError if it does not serve it.
     """
     file = None if algo in FAMILY else formats.loaded(algo)
     if file is None:
-        return along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
+        fitting = tuple(order for order in orders if len(order) == case.ranks)
+        op, hosts = collective(case.op).even, case.fitting(hosts)
+        return along(op, algo, case.ranks, case.root, fitting, hosts)
     if (case.op, case.ranks, case.root) != (file.op, file.n, file.root):
         at_root = f", root {file.root}" if collective(file.op).is_rooted else ""
         raise ScheduleError(

@@ -55,14 +55,6 @@ class Limits:
     is_gpu: bool = False
     has_lines: bool = True
 
-    def hosts_of(self, case: Case) -> tuple[int, ...]:
-        """The hosts of the ranks of a case, where they are known of so many."""
-        return self.hosts if len(self.hosts) == case.ranks else ()
-
-    def orders_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
-        """The rank orders of a case."""
-        return tuple(order for order in self.orders if len(order) == case.ranks)
-
     def is_safe(self, proto: str) -> bool:
         """Whether auto may take a protocol: one whose lines other links may tear needs NVLinks, as
         far as is known, between GPUs that keep lines whole.
@@ -202,7 +194,7 @@ def gpu_domains(case: Case, limits: Limits) -> Domains:
     """The domain of every GPU, whose members reach each other's memory or share their host's; ()
     for one.
     """
-    return domains_of(case.transport, limits.hosts_of(case) or (0,) * case.ranks)
+    return domains_of(case.transport, case.fitting(limits.hosts) or (0,) * case.ranks)
 
 
 def refuse_transport(case: Case, limits: Limits) -> None:

@@ -57,7 +57,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     has = limits or Limits()
     tuning = by or tuning_for(case, has)
     is_gpu = has.is_gpu or case.backend in GPU_BACKENDS
-    facts = selection.facts_of(case, has.hosts_of(case), is_gpu=is_gpu)
+    facts = selection.facts_of(case, case.fitting(has.hosts), is_gpu=is_gpu)
     if not is_gpu:
         return _plan_cpu(case, facts, tuning, has)
     _refuse_unheeded(case, *GPU_BACKENDS)
@@ -118,7 +118,7 @@ def _plan_cpu(case: Case, facts: dict[str, Fact], tuning: Tuning, limits: Limits
     domains = _refuse_cpu(case, limits)
     facts["transport"] = label(domains)
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
+    schedule = schedule_of(case, algo, limits.orders, limits.hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
     if proto != CPU_PROTO:
@@ -152,7 +152,7 @@ def _refuse_cpu(case: Case, limits: Limits) -> Domains:
             f"the {case.backend} backend is one process: nothing travels by {case.transport}",
             "leave --transport out",
         )
-    domains = _cpu_domains(case, limits.hosts_of(case)) if has_lines else ()
+    domains = _cpu_domains(case, case.fitting(limits.hosts)) if has_lines else ()
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -274,7 +274,7 @@ def _plan_way(
 ) -> Choice:
     """The plan of kernels by an algorithm and a protocol."""
     transport, (algo, proto) = str(facts["transport"]), way
-    schedule = schedule_of(case, algo, limits.orders_of(case), limits.hosts_of(case))
+    schedule = schedule_of(case, algo, limits.orders, limits.hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)

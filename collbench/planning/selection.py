@@ -86,7 +86,7 @@ def is_measured(case: Case, limits: Limits, tuning: Tuning) -> bool:
     """
     if tuning.is_whole or "auto" not in (case.algo, case.proto):
         return tuning.origin.is_fitting
-    facts = facts_of(case, limits.hosts_of(case))
+    facts = facts_of(case, case.fitting(limits.hosts))
     facts["transport"] = case.transport
     if case.transport == "auto":
         try:
