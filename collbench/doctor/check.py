@@ -247,7 +247,8 @@ def told(
     """A finding in the words of its row in a table of profiles/causes. severity, change: where they
     are not the row's; more: what is added to why it matters.
     """
-    words = _words_in(table)[row]
+    rows = _words_in(table)
+    words = rows.get(rows[row].get("like"), {}) | rows[row]
     return Finding(
         subject=subject,
         seen=seen,

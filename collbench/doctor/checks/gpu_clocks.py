@@ -57,7 +57,7 @@ def _under_load(condition: GpuCondition, bits: int) -> Iterable[tuple[str, str]]
     if clock and most and clock < LOW_CLOCK * most and not reasons:
         is_set = bool(bits & CLOCKS_SETTING)
         why = "as somebody set" if is_set else "and no reason is given"
-        row = "clock-low-set" if is_set else "clock-low"
+        row = "clock-set" if is_set else "clock-low"
         yield row, f"its SM clock is {clock} MHz of {most} under load, {why}"
     now, limit = condition.temperature_c, condition.slowdown_c
     if now and limit and now >= limit - _NEAR_C and not any("heat" in one[1] for one in reasons):
