@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.readers import own
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
-from collbench.core.pasted import plain_text
+from collbench.core.pasted import joined, plain_text
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 from collbench.core.screen import remark
@@ -30,6 +30,8 @@ MOST_ROWS = 300_000  # of all files of a comparison, in which a row takes 4 KB o
 _FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > part.csv"
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
+_MOST_JOINED = 1 << 20  # characters of a text that a terminal may have broken
+_BROKEN = "lines were broken at the width of a terminal: each is read with its rest"
 _RUN = re.compile(r"@[\w-]{1,41}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
@@ -94,8 +96,8 @@ def _load(file: Path) -> ResultFile:
             f" {MOST_FOREIGN_BYTES}",
             "leave NCCL's own lines out: grep -v 'NCCL '",
         )
-    text = _BOLD.sub(r"\1", plain_text(data.decode(errors="replace")))
-    kind, records, remarks = _records_of(text, name)
+    text = data.decode(errors="replace")
+    kind, records, remarks = _fuller(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
     if any(abs(getattr(one, column)) > MOST_INTEGER for one in records for column in INTEGERS):
@@ -157,6 +159,32 @@ def _place_of(bytes_: bytes, data: bytes) -> int | None:
         if len(here.translate(None, bytes_)) < len(here):
             return first + next(place for place, byte in enumerate(here) if byte in bytes_)
     return None
+
+
+def _fuller(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
+    """What a text has, or what it has with its lines joined if that is more."""
+    whole = joined(text) if len(text) <= _MOST_JOINED else text
+    found, errors = [], []
+    for part in dict.fromkeys((text, whole)):
+        try:
+            found.append((part, _records_of(_cleaned(part), name)))
+        except UsageError as error:
+            errors.append(error)
+            if "no row" not in error.message:
+                break
+    if not found:
+        raise errors[0]
+    part, (kind, records, remarks) = max(found, key=lambda one: _known(one[1][1]))
+    return kind, records, remarks if part == text else (_BROKEN, *remarks)
+
+
+def _known(rows: Sequence[Record]) -> tuple[int, int]:
+    """How many rows there are, and how many whose data was checked."""
+    return len(rows), sum("unchecked" not in row.notes for row in rows)
+
+
+def _cleaned(text: str) -> str:
+    return _BOLD.sub(r"\1", plain_text(text))
 
 
 def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:

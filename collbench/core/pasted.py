@@ -5,35 +5,35 @@ before every line.
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import unescape
-from itertools import pairwise
-from typing import NamedTuple
 
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)"
     r"|[()][0-9A-B]|[@-_])?"
     # colours of which the escape was shown as text, or was lost
     r"|(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m"
-    r"|(?<!\w)\[\d{1,3}(?:;\d{1,3}){0,4}m(?![a-z])|[\x80-\x9f]"
+    r"|\[(?:[0147]|0[0-9]|[349][0-7]|10[0-7]|\d{1,3}(?:;\d{1,3}){1,4})m(?!\])|[\x80-\x9f]"
 )
 # a link that a forum made of a host or an address
 _LINK = re.compile(
     r"\[([^\[\]]{1,200})\]\((?:https?|mailto):[^()\s]{1,400}\)|<(?:https?://)([^<>\s]{1,200})>"
 )
+# blanks and marks that no tool prints, and a minus sign
+_SIGNS = dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x3000), " ") | {
+    0x200B: "",
+    0xFEFF: "",
+    0x2212: "-",
+}
 _QUOTED = re.compile(r"\A(?:> ?)+")
 _ENTITY = re.compile(r"&(?:\w{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _MARKDOWN = re.compile(r"\\([#_*\[\]])")
 # what log drivers that write a JSON object a line call the text of the line
-_KEYS = ("log", "message", "msg", "line", "MESSAGE", "textPayload")
+_KEYS = ("log", "message", "msg", "line", "body", "MESSAGE", "textPayload")
 _CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"\\]|\\.)*)')
-SAMPLE = 400  # lines by which it is told whether they are broken
-_NARROWEST, WIDEST = 60, 200  # columns of terminals and mails
-_FEWEST_BROKEN, _LONGEST_WORD = 3, 40
-_LONGEST = 4096  # characters of a line that was broken
-# how a row of a table begins, and a line of NCCL, whatever they follow
-_HEAD = re.compile(r"[|+=#]|--|.{0,60} NCCL (?:INFO|WARN) ")
+_NARROWEST, _WIDEST = 60, 200  # columns of terminals
+# how a line begins that is no rest; characters by which a tag of all lines is told
+_HEAD, _TAG = re.compile(r"[#$|](?:\s|\Z)"), 8
 _TOKEN = re.compile(r"\d+|\s+|[A-Za-z]+|.")
 _CALENDAR = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|Mon|Tue|Wed|Thu|Fri|Sat|Sun)\Z"
@@ -58,7 +58,7 @@ def plain(line: str) -> str:
         line = _ENTITY.sub(lambda match: unescape(match[0]), line)
     is_shown = "[0m" in line or "^[" in line or "\\u001b" in line or "\\033" in line
     if is_shown or "\x1b" in line or not line.isascii():
-        line = _ESCAPE.sub("", line).replace("\ufeff", "").replace("\xa0", " ").rstrip()
+        line = _ESCAPE.sub("", line).translate(_SIGNS).rstrip()
     if "](" in line or "://" in line:
         line = _LINK.sub(lambda match: match[1] or match[2], line)
     return _MARKDOWN.sub(r"\1", line) if "\\" in line else line
@@ -79,17 +79,12 @@ def entry_of(line: str) -> str | None:
         texts = []
     if not texts and (found := _CUT_ENTRY.match(line)):
         texts.append(found[1].replace("\\n", "\n").replace('\\"', '"'))
-    return texts[0] if texts else None
+    return max(texts, key=len, default=None)
 
 
 def plain_text(text: str) -> str:
     """All lines of a text so, out of the JSON of a log driver, which may part a line."""
-    given = re.sub(r"\r+\n?", "\n", text).split("\n")
-    lines, broken = given, how_broken(given[:SAMPLE])
-    if broken:  # each line stays where it is
-        lines = []
-        for number, line in joined(enumerate(given, 1), broken):
-            lines += [*[""] * (number - 1 - len(lines)), line]
+    lines = re.sub(r"\r+\n?|[\u2028\u2029]", "\n", text).split("\n")
     entries = [(line, entry_of(line)) for line in lines]
     if any(entry and entry.endswith("\n") for _, entry in entries):
         whole = (f"{line}\n" if entry is None else entry for line, entry in entries)
@@ -99,60 +94,26 @@ def plain_text(text: str) -> str:
     return "\n".join(map(plain, lines))
 
 
-class Broken(NamedTuple):
-    """How lines were broken. starts: how whole ones begin."""
+def joined(text: str) -> str:
+    r"""A text in which each line as long as the longest has the one after it behind it, as where a
+    terminal broke them; its place is empty then. It is for who can tell whether that was right.
 
-    width: int
-    is_at_words: bool
-    starts: frozenset[str] = frozenset()
-
-    def has_rest(self, line: str, after: str) -> bool:
-        """Whether a line goes on in the one after it, which had no place in it."""
-        is_full = len(line) == self.width
-        if self.is_at_words:
-            word = after.split(" ", 1)[0]
-            is_full = 0 < len(word) <= _LONGEST_WORD and len(line) + 1 + len(word) > self.width
-        return is_full and _start(after) not in self.starts and not _HEAD.match(after)
-
-
-def how_broken(lines: list[str]) -> Broken | None:
-    """How lines were broken; None if they were not. Whole lines of one length are followed by
-    others of their kind, and a rest by none; rows of a table begin alike.
+    >>> joined("a" * 80 + "\nb\nc") == "a" * 80 + "b\n\nc"
+    True
     """
-    width, pairs = max(map(len, lines), default=0), list(pairwise(lines))
-    if not _NARROWEST <= width <= WIDEST:
-        return None
-    ways = [Broken(width, is_at_words) for is_at_words in (False, True)]
-    columns, words = (sum(way.has_rest(*pair) for pair in pairs) for way in ways)
-    way, ends = (ways[1], words) if 4 * columns < 3 * words else (ways[0], columns)
-    whole = [after for line, after in pairs if not way.has_rest(line, after)]
-    broken = way._replace(starts=frozenset(map(_start, [lines[0], *whole])))
-    rests = [after for line, after in pairs if broken.has_rest(line, after)]
-    forms, number = Counter(map(_start, rests)), len(rests)
-    is_terminal = (width % 10 == 0 or width == 132) and len(forms) >= _FEWEST_BROKEN
-    is_table = max(forms.values(), default=0) * 2 > number
-    if number < _FEWEST_BROKEN or number * 8 <= len(lines) or number * 4 < 3 * ends:
-        return None
-    return broken if is_terminal or not is_table else None
-
-
-def _start(line: str) -> str:
-    return re.sub(r"\d", "0", line[:5])
-
-
-def joined(lines: Iterator[tuple[int, str]], broken: Broken) -> Iterator[tuple[int, str]]:
-    """Broken lines in one, with the number of the first; others as they are."""
-    start, whole, last = 1, "", ""
-    for number, line in lines:
-        text = line.rstrip("\r\n")
-        if broken.has_rest(last, text) and len(whole) < _LONGEST:
-            whole += " " * broken.is_at_words + text
-        else:
-            if number > 1:
-                yield start, whole
-            start, whole = number, text
-        last = text
-    yield start, whole
+    lines: list[str] = []
+    given = text.replace("\r\n", "\n").split("\n")
+    width, at, last = max(map(len, given)), 0, ""
+    if not _NARROWEST <= width <= _WIDEST:
+        return text
+    for number, line in enumerate(given):
+        is_whole = _HEAD.match(line) or line[:_TAG] == given[0][:_TAG]
+        is_rest = len(last) == width and not is_whole
+        lines.append("" if is_rest else line)
+        at = at if is_rest else number
+        lines[at] += line if is_rest else ""
+        last = line
+    return "\n".join(lines)
 
 
 def form_of(prefix: str) -> str:

@@ -47,13 +47,20 @@ def test_hashes_that_were_lost_or_escaped(tmp_path: Path) -> None:
         assert load(written(tmp_path, text, "allreduce.txt")).records == whole
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, 100, 110])
 def test_a_terminal_broke_the_lines(tmp_path: Path, width: int) -> None:
     text = output(VERSIONS[-1], "allreduce", 4, [100.0 * 2**size for size in range(9)])
     lines = [f"[default0]:{line}" for line in text.splitlines()]
     broken = [line[at : at + width] for line in lines for at in range(0, len(line), width)]
     whole = load(written(tmp_path, "\n".join(lines), "allreduce.txt")).records
     assert load(written(tmp_path, "\n".join(broken), "allreduce.txt")).records == whole
+
+
+def test_rows_of_one_length_are_not_joined(tmp_path: Path) -> None:
+    head = "# OSU MPI Allreduce Latency Test v7.3\n# Size  Avg Latency(us)  Min Latency(us)\n"
+    rows = "".join(f"{2**size:<20}{size:>20}.00{size:>33}.00\n" for size in range(1, 20))
+    loaded = load(written(tmp_path, f"mpirun -n 4 ./osu_allreduce\n{head}{rows}", "x.txt"))
+    assert [row.time_us for row in loaded.records] == list(range(1, 20))
 
 
 def test_rows_without_their_heading(tmp_path: Path) -> None:

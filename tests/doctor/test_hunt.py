@@ -333,6 +333,18 @@ def test_a_host_is_not_slow_by_what_waits_for_cores_take() -> None:
     assert asked(1.0, "h[1-6] (one machine with 2 cores)").least > 1.09
 
 
+@pytest.mark.parametrize(
+    ("waits", "answer"), [("", "slow"), ("h0 (6 ranks on 2 cores)", "cannot tell")]
+)
+def test_ranks_of_one_host_that_share_cores_blame_no_pair(waits: str, answer: str) -> None:
+    ranks = world(1, 6)
+    samples = [
+        replace(one, gbs=1.0 / 5 ** ({one.a, one.b} == {0, 2}), waits=waits)
+        for one in [*_samples(ranks, "together", 1.0)] * 6
+    ]
+    assert analyse(samples, ranks).answer == answer
+
+
 def test_what_may_wait_for_cores_does_not_make_the_network_slow() -> None:
     """Pairs of hosts that are free show it even so."""
     ranks = world(8)

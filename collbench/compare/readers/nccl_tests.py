@@ -290,7 +290,9 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
         if run.rows and not _shows_failures(run):
             yield "no row of the table shows which failed ({at}): none counts as checked", here
     if run.rows and not _is_any_checked(run):
-        yield "no result was checked ({at}: -c 0)", here
+        is_cut = run.validation and not {"#wrong", "error"} & {*run.columns}
+        why = "the columns that tell are cut off" if is_cut else "-c 0"
+        yield f"no result was checked ({{at}}: {why})", here
 
 
 def _ranks_remarks(run: TableRun, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:

@@ -233,9 +233,12 @@ def _least_of_waits(samples: Iterable[PairSample], world: PairWorld) -> float:
 def _may_be_waits(
     verdict: Verdict, samples: Iterable[PairSample], world: PairWorld, least: float
 ) -> bool:
-    """Whether a place is slow by no more than waits for cores take, which all its samples have."""
+    """Whether a place is slow by no more than waits for cores take, which all its samples have;
+    within a host they take any time.
+    """
     hosts = {world.host_numbers[rank] for rank in ends_of(verdict.place, world)}
-    if not hosts or verdict.is_inside or math.log(verdict.effect.factor) >= least:
+    is_far = not verdict.is_inside and math.log(verdict.effect.factor) >= least
+    if not hosts or is_far:
         return False
     host_of = world.host_numbers
     return all(one.waits for one in samples if hosts <= {host_of[one.a], host_of[one.b]})

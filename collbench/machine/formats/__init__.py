@@ -43,7 +43,8 @@ def read(file: Path | str) -> Topology:
     wrong; IsRecording for what discovery has to read.
     """
     name = "stdin" if str(file) == "-" else str(file)
-    text = _paste.xml_document(read_text(file, MAX_FILE_BYTES, _KNOWN_FORMATS))
+    text = read_text(file, MAX_FILE_BYTES, _KNOWN_FORMATS).replace("\xa0", " ")
+    text = _paste.xml_document(text)
     topology = FAMILY.load(detect(text, name)).read(text, name)
     assert isinstance(topology, Topology)
     root = xml_tree.root_tag(text)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from collbench.core import xml_tree
-from collbench.core.pasted import plain_text, without_prefix
+from collbench.core.pasted import entry_of, plain_text, without_prefix
 from collbench.core.text import printable
 
 # What a tag of a host may stand before; a legend has names before colons, too.
@@ -62,7 +62,8 @@ def xml_document(text: str) -> str:
     """
     if "&lt;system" in text or "&lt;topology" in text:
         text = html.unescape(text)
-    is_bare = text.lstrip().startswith("{") or (
+    is_entry = entry_of(text.lstrip().partition("\n")[0]) is not None
+    is_bare = (text.lstrip().startswith("{") and not is_entry) or (
         # of another root, such as HTML's; none where the XML is not well-formed
         text.lstrip().startswith("<") and xml_tree.root_tag(text) in ("", "system", "topology")
     )
