@@ -83,6 +83,12 @@ def label(topology: Topology, name: str) -> str:
     return labels(topology)[name]
 
 
+def class_label(topology: Topology, way: Path) -> str:
+    """The class of a way; with a mark where no row of a matrix told it."""
+    is_untold = way.b in topology.by_id[way.a].fact("untold").split()
+    return f"{way.label}{UNTOLD * (is_untold and way.label not in ('X', 'DIS'))}"
+
+
 @lru_cache(maxsize=64)
 def labels(topology: Topology) -> dict[str, str]:
     """What every node is called, by its id."""

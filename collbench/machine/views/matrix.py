@@ -21,6 +21,7 @@ from collbench.machine.views.labels import (
     Paint,
     alike,
     between,
+    class_label,
     ends,
     heading,
     labels,
@@ -105,9 +106,8 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
 
 
 def _cell(one: Topology, row: Node, column: Node) -> str:
-    text = path(one, row.id, column.id).label
-    is_untold = text != "DIS" and column.id in row.fact("untold").split()
-    return " X" if text == "X" else f"{text}{UNTOLD * is_untold}"
+    text = class_label(one, path(one, row.id, column.id))
+    return " X" if text == "X" else text
 
 
 def _kind(cell: str) -> str:

@@ -11,6 +11,7 @@ from collbench.machine.views.labels import (
     UNKNOWN,
     Paint,
     by_host,
+    class_label,
     label,
     left_out,
     plain,
@@ -49,7 +50,9 @@ def _gdr_of(one: Topology, level: str, name: str, paint: Paint, columns: int) ->
     rows = []
     for way in (rdma(one, gpu, nic, level) for gpu in gpus for nic in shown):
         ends = label(one, way.gpu), label(one, way.nic)
-        rows.append((*ends, paint(way.way.label, way.way.kind), way.direct, way.used, way.why))
+        rows.append(
+            (*ends, paint(class_label(one, way.way), way.way.kind), way.direct, way.used, way.why)
+        )
     return [
         *wrapped(_host_line(one), columns),
         *table(("GPU", "NIC", "class", "direct", name, _WHY), rows, columns=columns),

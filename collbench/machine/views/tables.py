@@ -27,6 +27,7 @@ from collbench.machine.views.labels import (
     Paint,
     alike,
     by_host,
+    class_label,
     ends,
     hop,
     label,
@@ -103,7 +104,7 @@ def _rate_lines(topology: Topology, ways: Sequence[Path], paint: Paint, columns:
     rows = [
         (
             f"{label(topology, way.a)} - {label(topology, way.b)}",
-            paint(way.label, way.kind),
+            paint(class_label(topology, way), way.kind),
             rate_text(way.usable_gbs),
             hop(topology, way),
         )
