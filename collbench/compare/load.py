@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.readers import own
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
-from collbench.core.pasted import joined, plain_text
+from collbench.core.pasted import joined, plain_text, without_prefix
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 from collbench.core.screen import remark
@@ -86,6 +86,9 @@ def _load(file: Path) -> ResultFile:
         raise UsageError(
             f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
         )
+    bare = b"" if len(data) > MOST_FOREIGN_BYTES or own.is_mine(data) else _bare(data)
+    if own.is_mine(bare) or bare.lstrip().startswith(b"{"):  # a document behind tags
+        data = bare
     if own.is_mine(data):
         _refuse_many(name, data.count(b"\n") - 1)
         records, remarks = own.read(data, name)
@@ -105,6 +108,11 @@ def _load(file: Path) -> ResultFile:
     return ResultFile(
         records=records, name=name, kind=kind, remarks=remarks, network_gbits=_network_gbits(text)
     )
+
+
+def _bare(data: bytes) -> bytes:
+    """A text without what all its lines have before them."""
+    return "\n".join(without_prefix(plain_text(data.decode(errors="replace")).split("\n"))).encode()
 
 
 def _network_gbits(text: str) -> float:

@@ -8,7 +8,7 @@ import pytest
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
-from tests.support.results import DATA, written
+from tests.support.results import DATA, SWEEP, written
 
 TABLE = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0])
 UCX = """| | overhead (usec) | bandwidth (MB/s) |
@@ -61,6 +61,14 @@ def test_rows_of_one_length_are_not_joined(tmp_path: Path) -> None:
     rows = "".join(f"{2**size:<20}{size:>20}.00{size:>33}.00\n" for size in range(1, 20))
     loaded = load(written(tmp_path, f"mpirun -n 4 ./osu_allreduce\n{head}{rows}", "x.txt"))
     assert [row.time_us for row in loaded.records] == list(range(1, 20))
+
+
+@pytest.mark.parametrize("file", [DATA / "nvbandwidth.json", SWEEP])
+def test_a_document_behind_tags(tmp_path: Path, file: Path) -> None:
+    text = file.read_text()
+    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines())
+    whole, behind = (load(written(tmp_path, one, file.name)).records for one in (text, tagged))
+    assert (len(behind), behind) == (len(whole), whole)
 
 
 def test_rows_without_their_heading(tmp_path: Path) -> None:

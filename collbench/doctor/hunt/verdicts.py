@@ -233,12 +233,14 @@ def _least_of_waits(samples: Iterable[PairSample], world: PairWorld) -> float:
 def _may_be_waits(
     verdict: Verdict, samples: Iterable[PairSample], world: PairWorld, least: float
 ) -> bool:
-    """Whether a place is slow by no more than waits for cores take, which all its samples have;
-    within a host they take any time.
+    """Whether a place is slow by no more than waits for cores take, which all its samples have: any
+    time where both ranks of a pair are of one host.
     """
     hosts = {world.host_numbers[rank] for rank in ends_of(verdict.place, world)}
-    is_far = not verdict.is_inside and math.log(verdict.effect.factor) >= least
-    if not hosts or is_far:
+    is_pair = verdict.is_inside and verdict.place.kind == "pair"
+    if not hosts or (verdict.is_inside and not is_pair):
+        return False
+    if not is_pair and math.log(verdict.effect.factor) >= least:
         return False
     host_of = world.host_numbers
     return all(one.waits for one in samples if hosts <= {host_of[one.a], host_of[one.b]})
