@@ -25,11 +25,10 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
 @pytest.mark.parametrize(
     ("ranks", "is_sending", "more"),
     [
-        ((1, 1, 1, 1), True, ("--alone",)),
         ((1, 1, 1, 1), False, ()),
         ((1, 1, 1, 1), False, ("--together",)),
-        ((2, 2, 2, 2), True, ("--alone", "--rails")),
-        ((2, 2, 2, 2), True, ("--alone", "--where", "network")),
+        ((2, 2, 2), True, ("--alone", "--rails")),
+        ((1, 2, 1), True, ("--alone", "--where", "network")),
         ((1, 1, 1), True, ("--alone", "--budget", "2")),
     ],
 )

@@ -21,7 +21,7 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
 
-IN_GRAPHS, ALONE = 4 * 72, 9  # launches of a repeat, of the former in two bursts each
+IN_GRAPHS, ALONE = 4 * 24, 3  # launches of a repeat, of the former in two bursts each
 
 
 @pytest.mark.exhaustive

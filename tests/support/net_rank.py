@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +19,9 @@ import numpy as np
 
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu import rank as gpu_rank
+from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import DeviceRank, Launches
-from collbench.backends.gpu.timing import first, timed
-from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
+from collbench.backends.net.gpu_proxy import Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.core.case import Case
@@ -31,6 +32,7 @@ from collbench.planning.planner import resolve
 from tests.support.device import Gpus, Run
 
 SETS, TIMEOUT_S, LAUNCHES_UNTIL_SILENT = 2, 1.0, 3
+BURST = 16  # launches, of 24 in a batch
 Kernel = Callable[[], Iterator[bool]]  # yields whether it waits
 
 
@@ -154,6 +156,7 @@ def main(
         card.queue(kernel)
 
     vars(gpu_rank)["Launch"] = launch
+    vars(timing)["burst_sizes"] = partial(timing.burst_sizes, burst=BURST)
     gpu: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
     vars(gpu).update(keep=lambda key, data: 0, _barrier=0, timeout_s=TIMEOUT_S, outside=outside)
     MPI.COMM_WORLD.Barrier()
@@ -178,10 +181,10 @@ def main(
                 wait=lambda work_s: gpu.wait(10.0),
                 graphs={},
             )
-            first(launches, is_checked=False)
+            timing.first(launches, is_checked=False)
             options = GpuOptions(isolated=isolated == "isolated")
-            batch = Batch(iterations=9, aggregate=1 if options.isolated else 8, is_checked=False)
-            timed(launches, batch, options, 0.0)
+            batch = Batch(iterations=3, aggregate=1 if options.isolated else 8, is_checked=False)
+            timing.timed(launches, batch, options, 0.0)
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
     except HangError as error:
