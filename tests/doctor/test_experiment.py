@@ -92,11 +92,10 @@ def test_a_cause_that_lets_nothing_run_is_told_from_one_that_both_have() -> None
 def test_a_backend_that_is_not_there_is_a_reason() -> None:
     unset = Arm(environment={"PYTHONPATH": None, "LD_PRELOAD": "/nowhere/libnothing.so"})
     missing = Arm(environment={"MPI4PY_LIBMPI": "/nowhere/libmpi.so"})
-    for arm in (unset, missing):
-        experiment = Experiment(backend="mpi", ranks=2, sizes=(1024,), found=arm, changed=missing)
-        with pytest.raises(UnavailableError) as caught:
-            measure(experiment, 1.0)
-        assert caught.value.message
+    experiment = Experiment(backend="mpi", ranks=2, sizes=(1024,), found=unset, changed=missing)
+    with pytest.raises(UnavailableError) as caught:
+        measure(experiment, 1.0)
+    assert caught.value.message
 
 
 @pytest.mark.exhaustive
