@@ -257,22 +257,20 @@ def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "cut", [1, 40, 10_000], ids=["its end", "a part", "all but the header's start"]
-)
-def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
+def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path) -> None:
     command = start("alone", *SHORT, "--sizes", "1K,2K", *CSV)
     with Run(tmp_path, command) as run:
         assert run.finish() == 0
         text = run.csv.read_text()
-    run.csv.write_text(text[: max(20, len(text) - cut)])
-    with Run(tmp_path, [*command, "--resume"]) as run:
-        assert run.finish() == 0
-        assert [(row.size_bytes, row.status) for row in run.rows()] == [
-            (1 << 10, "ok"),
-            (2 << 10, "ok"),
-        ]
-        assert run.csv.read_text().count("\n") == 3
+    for cut in (1, 40, len(text) - 20):  # its end, a part, all but the header's start
+        run.csv.write_text(text[:-cut])
+        with Run(tmp_path, [*command, "--resume"]) as run:
+            assert run.finish() == 0
+            assert [(row.size_bytes, row.status) for row in run.rows()] == [
+                (1 << 10, "ok"),
+                (2 << 10, "ok"),
+            ]
+            assert run.csv.read_text().count("\n") == 3
 
 
 @tiered(

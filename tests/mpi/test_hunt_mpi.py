@@ -64,12 +64,12 @@ def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_which_pairs_are_asked_for_is_kept_and_said(tmp_path: Path) -> None:
     asked = ("--size", "1000", "--alone", "--json", "-", "--where")
-    with Run(tmp_path, _by_launcher(hunt(tmp_path, *asked, "inside"))) as run:
+    with Run(tmp_path, under_mpirun(2, hunt(tmp_path, *asked, "inside"))) as run:
         assert run.finish() in (0, 1, 5), run.stderr  # other tests run beside it
         assert result_of(run.stdout)["where"] == "inside"
         assert "Asked inside hosts: " in run.stderr
         assert {one.where for one in read([run.csv])[1]} == {"inside"}
-    with Run(tmp_path, _by_launcher(hunt(tmp_path, *asked, "network"))) as run:
+    with Run(tmp_path, under_mpirun(2, hunt(tmp_path, *asked, "network"))) as run:
         assert run.finish() == 3
         assert "--where network needs ranks on several hosts" in run.stderr
 

@@ -39,7 +39,7 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
     """Algorithms whose neighbours are on other hosts: rank order does not keep hosts together."""
     with two_hosts(tmp_path) as hosts:
         asked = sweep(
-            *split("--backend cpu,mpi --algo ring,tree --sizes 60000 -n 3 --repeats 1 --csv"),
+            *split("--backend cpu,mpi --algo ring,tree --sizes 60000 -n 3 --repeats 1 --hot --csv"),
             str(tmp_path / "rows.csv"),
         )
         command = hosts.command((2, 2), asked)

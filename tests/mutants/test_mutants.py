@@ -16,7 +16,7 @@ from tests.mutants.schedules import FAULTS, KINDS
 from tests.support.adversary import Adversary
 from tests.support.tiers import tiered
 
-SOME = 600
+SOME = 400
 # what a fault in an action shows in one launch, whatever the order of events
 ALWAYS_SHOWN = (
     "drop a signal of data",
