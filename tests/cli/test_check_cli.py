@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from collbench.backends import repeat
 from collbench.backends.cpu import interpreter
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
 from collbench.bench.ranks import Asked
@@ -39,6 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What that leaves as it was when the test ends."""
     for name in ("CHECK_SIZES", "_REPEATS", "_MINUTE_S"):
         monkeypatch.setattr(_run_check, name, getattr(_run_check, name))
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", repeat.MAX_ROTATIONS)
     shorten()
 
 

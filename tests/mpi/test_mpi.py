@@ -94,9 +94,7 @@ def test_types_reductions_roots_and_placements(
 def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
-        *split(
-            "--algo auto --backend cpu,mpi --ranks 2,3 --sizes 64K --repeats 1 -n 3 --hot --csv"
-        ),
+        *split("--algo auto --backend cpu,mpi --ranks 2,3 --sizes 64K --repeats 1 --hot --csv"),
         str(file),
     )
     assert done.returncode == 0, done.stderr
@@ -108,7 +106,7 @@ def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_backends_of_one_process_are_waived_under_a_launcher() -> None:
     done = sweep(
-        *split("--backend reference,model,cpu --algo ring --sizes 1K --repeats 1"), ranks=2
+        *split("--backend reference,model,cpu --algo ring --sizes 1K --repeats 1 --hot"), ranks=2
     )
     assert done.returncode == 0
     assert done.stdout.count("start it without a launcher") == 2
