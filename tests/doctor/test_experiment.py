@@ -93,9 +93,8 @@ def test_a_backend_that_is_not_there_is_a_reason() -> None:
     unset = Arm(environment={"PYTHONPATH": None, "LD_PRELOAD": "/nowhere/libnothing.so"})
     missing = Arm(environment={"MPI4PY_LIBMPI": "/nowhere/libmpi.so"})
     experiment = Experiment(backend="mpi", ranks=2, sizes=(1024,), found=unset, changed=missing)
-    with pytest.raises(UnavailableError) as caught:
+    with pytest.raises(UnavailableError, match=r"\w"):
         measure(experiment, 1.0)
-    assert caught.value.message
 
 
 @pytest.mark.exhaustive

@@ -266,10 +266,7 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path) -> None:
         run.csv.write_text(text[:-cut])
         with Run(tmp_path, [*command, "--resume"]) as run:
             assert run.finish() == 0
-            assert [(row.size_bytes, row.status) for row in run.rows()] == [
-                (1 << 10, "ok"),
-                (2 << 10, "ok"),
-            ]
+            assert [row.size_bytes for row in run.rows() if row.status == "ok"] == [1024, 2048]
             assert run.csv.read_text().count("\n") == 3
 
 

@@ -94,7 +94,7 @@ def test_types_reductions_roots_and_placements(
 def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
-        *split("--algo auto --backend cpu,mpi --ranks 2,3 --sizes 64K --repeats 1 --hot --csv"),
+        *split("--algo auto --backend cpu,mpi -g 2,3 --sizes 64K --repeats 1 --hot --csv"),
         str(file),
     )
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,6 @@ import sys
 import time
 from unittest.mock import patch
 
-from collbench.backends.repeat import BatchLength, auto_iterations
 from collbench.cli import run
 from collbench.tune import search
 from collbench.tune.candidates import Candidate
@@ -39,9 +38,6 @@ class PlantedTrial(search.Trial):
 
 
 if __name__ == "__main__":
-    few = BatchLength(target_s=0, least=3, most=3)  # launches, whose times nobody looks at
-    with (
-        patch.multiple(search, Trial=PlantedTrial, time=PlantedTrial.clock, _BATCH=few),
-        patch.object(auto_iterations, "__defaults__", (few,)),
-    ):
+    clock = PlantedTrial.clock
+    with patch.object(search, "Trial", PlantedTrial), patch.object(search, "time", clock):
         sys.exit(run(["tune", *sys.argv[1:]]))
