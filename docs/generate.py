@@ -546,9 +546,9 @@ def check_index() -> str:
 def catalogue_page() -> str:
     """docs/results/doctor-catalogue.md."""
     rows = []
+    plants = import_module("tests.doctor.plants").PLANTS
     for identifier in identifiers():
-        plants = import_module(f"tests.doctor.plants.{identifier.replace('-', '_')}").PLANTS
-        for plant in plants:
+        for plant in plants[identifier]:
             named = next(
                 (
                     one

@@ -1,29 +1,28 @@
 """Every check names each fault that is planted for it, and is silent on clean machines."""
 
-from importlib import import_module
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
 from collbench.bench.experiment import Experiment
-from collbench.doctor.check import check, description, experiment, find, identifiers, why_not_run
-from tests.doctor.plants.slow_gpu import measured
-from tests.support.evidence import Plant, clean, evidence
-
-PLANTS: dict[str, list[Plant]] = {
-    identifier: import_module(f"tests.doctor.plants.{identifier.replace('-', '_')}").PLANTS
-    for identifier in identifiers()
-    if (Path(__file__).parent / "plants" / f"{identifier.replace('-', '_')}.py").exists()
-}
-
+from collbench.doctor.check import (
+    Evidence,
+    check,
+    description,
+    experiment,
+    find,
+    identifiers,
+    why_not_run,
+)
+from tests.doctor.plants import PLANTS, Plant, left_out
+from tests.support.evidence import clean
 
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
     asked = description(identifier)
-    assert PLANTS.get(identifier), "plant a fault for every check: tests/doctor/plants/NAME.py"
+    assert PLANTS.get(identifier), "plant a fault for every check: tests/doctor/plants.toml"
     assert asked.title[-1:] not in ("", ".")
-    assert all(map(evidence().why_not, asked.needs)), "a need that nothing can lack is none"
+    assert all(map(Evidence(hosts=()).why_not, asked.needs)), "a need that nothing can lack is none"
     paragraphs = asked.explanation.strip().split("\n\n")
     assert len(paragraphs) >= 3, "what it is, how it is read, what to do"
     assert all(one.rstrip().endswith((".", ":", "```")) for one in paragraphs)
@@ -64,7 +63,7 @@ def test_plants_are_named_by_their_own_check_alone() -> None:
 
 def test_noise_of_one_percent_makes_no_gpu_slow() -> None:
     for seed in range(-200, 0):
-        assert not list(check("slow-gpu").find(evidence(left_out=measured(seed, 1.0))))
+        assert not list(check("slow-gpu").find(Evidence(hosts=(), left_out=left_out(seed, 1.0))))
 
 
 def test_clean_machines_have_no_findings() -> None:

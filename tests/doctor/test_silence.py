@@ -8,25 +8,9 @@ from typing import Any
 import pytest
 
 from collbench.doctor.check import Evidence, find
-from collbench.machine.discovery import Recording, recording
-from collbench.machine.discovery.recording import Port
-from tests.doctor.plants.error_counters import with_interface_errors, with_port_errors
-from tests.doctor.plants.fabric import tray
-from tests.doctor.plants.gpu_modes import with_all
-from tests.doctor.plants.hosts_differ import hosts
-from tests.doctor.plants.nic_state import swapped
-from tests.doctor.plants.nvlinks import with_links, without_links
-from tests.support.evidence import (
-    GIB,
-    MACHINES,
-    awake,
-    evidence,
-    machine,
-    under_load,
-    with_gpu,
-    with_ranks,
-    with_system,
-)
+from collbench.machine.discovery import recording
+from tests.doctor.plants import FILE, evidence_of, host, ill
+from tests.support.evidence import MACHINES, awake, machine
 
 HGX = machine("hgx_h100")
 NICS = {nic.address for nic in HGX.nics[:2]}
@@ -89,136 +73,25 @@ def test_clean_machines_of_which_little_is_known(seed: int) -> None:
         assert not found(Evidence(hosts=(host,), loaded=loaded, after=loaded))
 
 
-def cards_of_twelve_links() -> Recording:
-    """H100 cards use 12 of 18 links: the others are never up."""
-    host = HGX
-    for index in range(8):
-        host = with_links(host, index, *range(12, 18), state=0, is_active=False)
-    return host
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("twelve of eighteen links", evidence(cards_of_twelve_links())),
-        (
-            "NvLinkDisable of a single GPU",
-            evidence(
-                with_system(
-                    replace(
-                        without_links(machine("h200_vm")),
-                        gpus=without_links(machine("h200_vm")).gpus[:1],
-                        pairs=(),
-                        cuda=(0,),
-                        pci=machine("h200_vm").pci[:2],
-                    ),
-                    driver_parameters={"NvLinkDisable": "1"},
-                )
-            ),
-        ),
-        ("NVLinks of an old recording", evidence(replace(without_links(HGX), pairs=()))),
-        (
-            "counters that stand still, or were set back",
-            under_load(
-                with_interface_errors(with_port_errors(HGX, 900), 900),
-                after=lambda one: with_interface_errors(with_port_errors(one, 900), 2),
-            ),
-        ),
-        (
-            "an idle GPU beside the load",
-            under_load(HGX, loaded=lambda one: with_gpu(one, 3, throttle_bits=1, sm_mhz=345)),
-        ),
-        (
-            "a NIC beside GPUs in a flat virtual machine",
-            evidence(
-                replace(
-                    machine("h200_vm"),
-                    nics=(
-                        replace(
-                            machine("h200_vm").nics[0],
-                            is_rdma=True,
-                            ports=(Port(number=1, rate="400 Gb/sec (4X NDR)", state="4: ACTIVE"),),
-                        ),
-                    ),
-                )
-            ),
-        ),
-        (
-            "hosts with unequal numbers of ranks",
-            evidence(
-                *(
-                    with_ranks(
-                        host, 2 + place, environment=lambda rank: {"NCCL_IB_HCA": f"mlx5_{rank}"}
-                    )
-                    for place, host in enumerate(hosts(2))
-                )
-            ),
-        ),
-        (
-            "an H200 at rest",
-            evidence(
-                with_all(
-                    machine("h200_vm"),
-                    sm_mhz=345,
-                    throttle_bits=0x1,
-                    virtualization=1,
-                    power_mw=76_782,
-                    counters={"pcie_count_bad_tlp": 5, "pcie_count_naks_sent": 3},
-                )
-            ),
-        ),
-        (
-            "others on a GPU that CUDA_VISIBLE_DEVICES hides",
-            evidence(replace(with_gpu(machine("h200_vm"), 1, pids=(4711,)), cuda=(0,))),
-        ),
-        ("a rack without a fabric manager", evidence(tray("tray1"), tray("tray2"))),
-        (
-            "a virtual machine without one",
-            evidence(with_system(machine("h200_vm"), has_fabric_manager=False)),
-        ),
-        ("a GPU for each rank", evidence(with_ranks(HGX, 8, cuda=lambda rank: (rank,)))),
-        (
-            "memory that firmware keeps",
-            evidence(
-                *(
-                    with_system(one, memory_bytes=512 * GIB - (place << 30))
-                    for place, one in enumerate(hosts())
-                )
-            ),
-        ),
-        (
-            "variables by local rank",
-            evidence(
-                *(
-                    with_ranks(
-                        one,
-                        2,
-                        2 * place,
-                        8,
-                        environment=lambda rank: {"UCX_NET_DEVICES": f"mlx5_{rank}:1"},
-                    )
-                    for place, one in enumerate(hosts())
-                )
-            ),
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_looks_odd_and_is_right(name: str, wanted: Evidence) -> None:
-    assert not found(wanted)
+@pytest.mark.parametrize("odd", FILE["right"], ids=lambda one: one["name"])
+def test_what_looks_odd_and_is_right(odd: dict[str, Any]) -> None:
+    assert not found(evidence_of(odd))
 
 
 def test_a_numa_node_that_is_unknown_is_no_other_one() -> None:
     """GPUs that no source places are drawn at the first node, and their NICs are at the second."""
-    pci = tuple(
-        one if one.address in NICS else replace(one, numa_node=-1) for one in swapped(HGX).pci
-    )
-    gpus = tuple(replace(one, cpu_affinity=None) for one in HGX.gpus)
-    assert not list(find(evidence(replace(swapped(HGX), pci=pci, gpus=gpus)), ["nic-state"]))
+    (swapped,) = next(one for one in FILE["nic-state"] if one["name"] == "on the other socket")[
+        "hosts"
+    ]
+    recording = host(**swapped)
+    pci = tuple(one if one.address in NICS else replace(one, numa_node=-1) for one in recording.pci)
+    recording = replace(recording, pci=pci)
+    recording = ill(recording, {"gpus/*/cpu_affinity": "none"})
+    assert not list(find(Evidence(hosts=(recording,)), ["nic-state"]))
 
 
 def test_a_port_of_unknown_rate_or_state_is_not_counted_as_absent() -> None:
-    first, second = hosts(2)
-    for unknown in (Port(number=1, state="4: ACTIVE"), Port(number=1, rate="400 Gb/sec (4X NDR)")):
-        nics = (replace(second.nics[0], ports=(unknown,)), *second.nics[1:])
-        assert not list(find(evidence(first, replace(second, nics=nics)), ["hosts-differ"]))
+    for unknown in ("rate", "state"):
+        first, second = (host("hgx_h100", name, (2, at, 4)) for name, at in (("a", 0), ("b", 2)))
+        second = ill(second, {f"nics/mlx5_0/ports/*/{unknown}": "none"})
+        assert not list(find(Evidence(hosts=(first, second)), ["hosts-differ"]))

@@ -4,8 +4,8 @@ The hardware is that of fake_hosts; the state of the system, the GPUs and the pr
 here, as a well kept machine reports it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -144,30 +144,11 @@ def with_ranks(
     )
 
 
-def evidence(*hosts: Recording, **values: Any) -> Evidence:
-    """Evidence of hosts, at rest alone unless more is given."""
-    return Evidence(hosts=hosts, **values)
-
-
 def awake(recording: Recording) -> Recording:
     """A recording whose PCIe links are up, as under load."""
     return replace(
         recording,
         gpus=tuple(replace(one, pcie_generation=one.pcie_max_generation) for one in recording.gpus),
-    )
-
-
-Change = Callable[[Recording], Recording]
-
-
-def _same(recording: Recording) -> Recording:
-    return recording
-
-
-def under_load(recording: Recording, loaded: Change = _same, after: Change = _same) -> Evidence:
-    """Evidence at rest, under load and after it, which change the recording."""
-    return Evidence(
-        hosts=(recording,), loaded=(loaded(awake(recording)),), after=(after(recording),)
     )
 
 
@@ -189,25 +170,3 @@ def clean() -> list[Evidence]:
             ),
         )
     ]
-
-
-@dataclass(frozen=True)
-class Plant:
-    """A fault in an otherwise clean machine, and the finding of it: words are a part of what it
-    says was seen.
-    """
-
-    name: str
-    evidence: Evidence
-    subject: str = ""
-    words: str = ""
-    severity: str = "risk"
-
-    def finds(self, subject: str, words: str, severity: str = "risk") -> "Plant":
-        """The plant with what its check must say."""
-        return replace(self, subject=subject, words=words, severity=severity)
-
-
-def planted(name: str, *hosts: Recording, **values: Any) -> Plant:
-    """A fault of these hosts, or of what was measured on them."""
-    return Plant(name, evidence(*hosts, **values))

@@ -1,1 +1,0 @@
-"""Planted faults, a file for each check: PLANTS."""
