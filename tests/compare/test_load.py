@@ -20,6 +20,7 @@ from collbench.core.record import COLUMNS, header, read
 from collbench.core.text import printable
 from tests.fuzz import mutate
 from tests.support.results import DATA, SAMPLES, SWEEP, check_form, sample_json, written
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 # --- our own CSV
@@ -49,30 +50,7 @@ def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("column", "cell"),
-    [
-        ("size_bytes", "many"),
-        ("time_us", "fast"),
-        ("status", "fine"),
-        ("op", "foo"),
-        ("dtype", "float3"),
-        ("redop", "median"),
-        ("schema", "2"),
-        ("repeat_times_us", "1;2;x"),
-        ("wrong", "0.5"),
-        ("ranks", ""),
-        ("repeat_times_us", "1.2.3"),
-        ("repeat_times_us", "1;0;2"),
-        ("repeat_times_us", "1;nan;2"),
-        ("time_us", "0"),
-        ("time_us", "-3"),
-        ("time_us", "inf"),
-        ("time_low_us", "-1"),
-        ("busbw_gbs", "inf"),
-        ("percent", "-1"),
-    ],
-)
+@pytest.mark.parametrize(("column", "cell"), cells_of(__file__, "broken-cells.tsv"))
 def test_a_broken_row_has_the_message_of_the_reader_of_records(
     column: str, cell: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
 from tests.support.results import check_form, sample_json, written
+from tests.support.tables import cells_of
 
 
 def test_json_keeps_no_secret_and_counts_ranks_by_the_rates(tmp_path: Path) -> None:
@@ -57,31 +58,7 @@ def test_json_without_check_with_nan_and_wrong(tmp_path: Path) -> None:
     assert list(frame["notes"]) == ["unchecked", "unchecked", ""]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"results": []}, "'results' is empty"),
-        ({"results": 3}, "has no list 'results'"),
-        ({"args": ["./hypercube_perf"]}, "is no collective of ours"),
-        ({"results": [{"size": "8"}]}, "result 1: size, count or type"),
-        ({"results": [None]}, "result 1"),
-        (
-            {
-                "results": [
-                    {"size": 8, "count": 2, "type": "float", "out_of_place": {"cpu_time": 1.0}}
-                ]
-            },
-            "times of the CPU",
-        ),
-        (
-            {"results": [{"size": 8, "count": 2, "type": "float", "out_of_place": {"time": "x"}}]},
-            "time is missing",
-        ),
-        ({"results": [{"size": 8, "count": 2, "type": "float"}]}, "no result has a time"),
-    ],
-)
-def test_json_that_is_not_as_it_should_be(
-    change: dict[str, object], said: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("change", "said"), cells_of(__file__, "broken-json.tsv"))
+def test_json_that_is_not_as_it_should_be(change: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        load(written(tmp_path, json.dumps(sample_json() | change)))
+        load(written(tmp_path, json.dumps(sample_json() | json.loads(change))))

@@ -19,6 +19,7 @@ from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
 from collbench.jobs.run_log import refuse_others
 from tests.support.commands import Capture
+from tests.support.tables import cells_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEAD = "n7:41:88 [1] "
@@ -61,56 +62,6 @@ def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None
     assert found["ras-missing"].subject == "rank 3; process 9 on node a (GPU 3)"
 
 
-@pytest.mark.parametrize(
-    ("text", "check", "severity"),
-    [
-        # of two hosts, whose ranks no line tells
-        ("".join(f"n{n}:1:1 [0] NCCL INFO Using network Socket\n" for n in (1, 2)), "sockets",
-         "risk"),
-        ("+ export NCCL_P2P_DISABLE=1\nstep 1\n", "settings", "risk"),
-        ("NCCL_P2P_DISABLE=1 may help\n", None, None),
-        (HEAD + "transport/nvls.cc:9 NCCL WARN Cuda failure 801 'operation not supported'",
-         "nvls-bind", "fault"),
-        (HEAD + "NCCL INFO NET/FastSocket : GPU Direct RDMA Disabled for HCA 0 'eth0'", None, None),
-        (HEAD + "misc/nvmlwrap.cc:9 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",
-         "gpu-not-seen", "fault"),
-        (HEAD + "bootstrap.cc:9 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 9)",
-         "remote-allocator", "fault"),
-        ("Collective 39 at entry 38 errors\nerror msg: Culprit rank 22; Error type: SIZES",
-         "mismatched-collective", "fault"),
-        ("what(): Call to cuMemCreate(&h, n) failed (Cu failure: operation not permitted)",
-         "imex-channel", "fault"),
-        ("CA 'a_1'\n\tNode GUID: 0x0000000000000000\n\tPort 1:\n\t\tState: Initializing\n"
-         "\t\tPhysical state: LinkUp\n", "port-without-guid", "fault"),
-        ("CA 'a_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: LinkUp\n", "port-held-down",
-         "risk"),
-        ("ibpanic: [1] main: stat of IB device 'a_1' failed: No", "ibstat-stopped", "risk"),
-        ("LnkSta: Speed 5GT/s (ok), Width x4 (downgraded)", "pcie-width", "risk"),
-        ("4:00.0 x\n42:00.0 Ethernet controller: x\n\tACSCtl: SrcValid+", "acs-endpoint", "remark"),
-        ("GPU 0000:3B:00.0\n PCIe Generation\n  Device Max : 4\n  Host Max : 3", "gpu-pcie-slot",
-         "remark"),
-        ("NCCL version 2.21.5\n" + HEAD + "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
-         "start-unfinished", "remark"),
-        ("srun: error: Couldn't load specified plugin name for mpi/pmix: frob\nsrun: error: MPI:"
-         " Unable to load any plugin\nslurmstepd: error: Failed mpi_g_slurmstepd_init",
-         "slurm-pmix", "fault"),
-        (HEAD + "proxy.cc:9 NCCL WARN [Service thread] Accept failed Resource temporarily"
-         " unavailable", "try-again", "fault"),
-        ("\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+", "acs-on", "risk"),
-        ("Collective sequence number: 12 has errors\nerror msg: Culprit rank 1; Error type: X",
-         "mismatched-collective", "fault"),
-        # of what stands before what failed, one line each
-        ("(W pid=7) E] Last error:\n(W pid=7) E] Error while creating shared memory segment"
-         " /dev/shm/nccl-a (size 9637888), Traceback:", "shm", "fault"),
-        ("n1:7:8 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
-         "n2:9:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/Socket/0",
-         "sockets", "risk"),
-    ],
-)  # fmt: skip
-def test_where_a_line_stands_decides(text: str, check: str | None, severity: str | None) -> None:
-    assert severities(text) == ({check: severity} if check else {})
-
-
 def test_ras_in_json() -> None:
     findings = {one.check: one for one in findings_of((DATA / "ras.json").read_text())}
     assert findings.keys() == {"rank-behind", "ras-missing", "ras-error"}
@@ -128,12 +79,11 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
     assert found.get("ras-error") == "fault"
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "severity"),
-    [line.split("\t") for line in (DATA / "lines.tsv").read_text().splitlines()],
-)
-def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
-    assert severities(text) == {name: severity}
+@pytest.mark.parametrize(("text", "names", "found"), cells_of(str(DATA / "x"), "lines.tsv"))
+def test_a_line_or_a_few_say_it_all(text: str, names: str, found: str) -> None:
+    """Also by where they stand, and that nothing is wrong."""
+    assert severities(text) == dict(zip(names.split(), found.split(), strict=True))
+    assert names or not names_error(text)
 
 
 def test_a_step_that_never_ran_and_what_info_says_in_passing_explain_nothing() -> None:
@@ -184,13 +134,6 @@ def test_what_says_why_leads_before_what_only_failed(text: str, lead: str) -> No
         assert "By its words" in found[0].why
 
 
-def test_an_interface_of_one_host_is_a_fault_where_ranks_go_by_the_network() -> None:
-    text = HEAD + "NCCL INFO NET/Socket : Using [0]frob0:10.0.0.1<0> [1]veth7:fe80::1%veth7<0>\n"
-    assert severities(text)["interface"] == "remark"
-    text += HEAD + "NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/0"
-    assert severities(text)["interface"] == "fault"
-
-
 def test_a_list_of_interfaces_may_have_a_line_for_each() -> None:
     names = [f"[{number}]br-{number}:172.19.0.{number}<0>\n" for number in range(7)]
     text = HEAD + "NCCL INFO NET/Socket : Using\n" + "".join(names) + "frob [1]br-9:1\n"
@@ -198,11 +141,6 @@ def test_a_list_of_interfaces_may_have_a_line_for_each() -> None:
     reader.feed("a.log", text.splitlines())
     assert [*reader.finish().nics] == [("Socket", " ".join(f"[{n}]br-{n}" for n in range(7)))]
     assert [one.subject for one in findings_of(text)] == ["br-0, br-1, br-2, br-3 and 3 more"]
-
-
-def test_a_port_without_its_adapter_is_read() -> None:
-    text = "Port 1:\n    State: Down\n    Physical state: Polling\nPort 1:\n    State: Active\n"
-    assert severities(text)["port-down"] == "risk"
 
 
 def test_an_error_without_a_reason_says_so() -> None:
@@ -266,13 +204,6 @@ def test_what_a_terminal_broke_is_one_error() -> None:
     assert "failed: Out of memory" in one.seen and "ran out" in one.why
 
 
-def test_weaker_words_count_where_a_file_has_no_others() -> None:
-    weak = "the frobnicator of node 3 is inactive"
-    assert severities(weak) == {"unread-error": "remark"}
-    assert set(severities(f"{weak}\nMyError: it failed")) == {"unread-error"}
-    assert severities(f"{weak}\n{HEAD}NCCL INFO Using network IB") == {}
-
-
 def test_the_store_says_how_many_came() -> None:
     line = "Timed out in store based barrier on rank: 1 (world_size=4, worker_count={})"
     few, many = (findings_of(line.format(count))[0] for count in (3, 8))
@@ -287,24 +218,10 @@ def test_an_error_of_hip_has_the_words_of_amd() -> None:
     assert findings_of("HIP error names: hipErrorNoBinaryForGpu is listed in docs/errors.md") == []
 
 
-def test_ras_that_is_well_contradicts_nothing() -> None:
-    row = "    0         1         2         4         8         8   RUNNING      OK"
-    assert findings_of(row) == []
-    error = HEAD + "a.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
-    assert severities(f"{row}\n{error}") == {"ib-event": "fault", "ras-ok": "remark"}
-
-
 def test_an_xid_names_the_one_that_it_follows() -> None:
     text = "NVRM: Xid (PCI:0000:dc:00): 45, pid=7, name=x, Ch 00000001 caused by previous Xid 149"
     found = [(one.severity, one.why[:7]) for one in findings_of(text)]
     assert found == [("fault", "Xid 149"), ("remark", "Xid 45:")]
-
-
-def test_hosts_that_take_different_networks() -> None:
-    line = "{host}:1:2 [0] NCCL INFO Using network {name}"
-    text = "\n".join(line.format(host=host, name=name) for host, name in (("a", "IB"), ("b", "X")))
-    assert severities(text) == {"hosts-differ": "fault"}
-    assert severities(text + "\n" + line.format(host="a", name="X")) == {}
 
 
 def test_how_a_process_ended_comes_behind_the_time_out_before_it() -> None:
@@ -328,30 +245,6 @@ def test_what_nobody_understands_and_names_an_error_is_told() -> None:
     text = HEAD + "NCCL INFO Using network IB\nMyOwnError: the frobnicator failed to align"
     assert severities(text) == {"unread-error": "remark"}
     assert names_error("rank 0 failed to join") and names_error("0 errors, 1 failed")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "step 1 mean error 0.1",
-        "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error",
-        "loss 3.21 error rate 0.12",
-        "word error rate 12.3%",
-        "errors: 0",
-        'audit: apparmor="DENIED" operation="open" profile="snap.x"',
-        "0 failed",
-        "NCCL_ASYNC_ERROR_HANDLING=1",
-        "--error-policy ignore",
-        "mounted, errors=remount-ro",
-        "RAS: Correctable Errors collector initialized.",
-        "<NO_OTHER_FAILURES>",
-        "Error checking disabled",
-        "Detected 8 NVIDIA NVSwitch; 0 errors",
-        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
-    ],
-)
-def test_words_of_errors_that_did_not_happen_are_none(text: str) -> None:
-    assert not names_error(text) and findings_of(text) == []
 
 
 def test_a_healthy_host_and_job_have_no_findings() -> None:

@@ -19,6 +19,7 @@ from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, t
 from collbench.jobs.tables.log import log_json, log_lines
 from tests.support.commands import Invoke, result_of
 from tests.support.runs import SHARED
+from tests.support.tables import cells_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 LOGS = SHARED / "nccl-logs"
@@ -64,51 +65,13 @@ def test_a_header_is_found_behind_any_prefix(prefix: str) -> None:
     assert (one.level, one.text) == ("INFO", "Using network IB")
 
 
-@pytest.mark.parametrize(
-    ("line", "level", "where", "text"),
-    [
-        ("n:1:2 [0] net.cc:7 NCCL WARN bad", "WARN", "net.cc:7", "bad"),
-        (
-            "n:1:2 [0] misc/shmutils.cc:87 (open) NCCL WARN bad",
-            "WARN",
-            "misc/shmutils.cc:87",
-            "bad",
-        ),
-        ("n:1:2 [0] get_provider:312 NCCL WARN bad", "WARN", "get_provider:312", "bad"),
-        ("n:1:2 [0] 12.5 ncclInit:12 NCCL TRACE x", "TRACE", "", "x"),
-        ("n:1:2 NCCL CALL ncclSend(1)", "CALL", "", "ncclSend(1)"),
-        ("x:num:num [3] NCCL INFO Trees", "INFO", "", "Trees"),
-    ],
-)
+@pytest.mark.parametrize(("line", "level", "where", "text"), cells_of(__file__, "levels.tsv"))
 def test_levels_have_forms_of_their_own(line: str, level: str, where: str, text: str) -> None:
     (one,) = Headers().messages(line)
     assert (one.level, one.where, one.text) == (level, where, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("comm 0x7f rank 0 nranks 8 cudaDev 0 busId 1000 - Init COMPLETE", "init_complete"),
-        ("ncclCommInitAll_impl comm 0x2 rank 2 nranks 4 cudaDev 2 nvmlDev 1 busId 23000 commId"
-         " 0x94 - Init START", "init_start"),
-        ("ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 parent 0x2"
-         " splitCount 1 color 0 key 0- Init START", "init_start"),
-        ("Channel 00 : 2[a000] -> 3[b000] via direct shared memory", "transport"),
-        ("Channel 02/0 : 1[c6] -> 4[c1] [receive] via NET/Socket/1 comm 0x9 nRanks 08",
-            "transport"),
-        ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", "transport"),
-        ("Ring 00 : 3 -> 0 -> 1", "ring"),
-        ("NET/OFI Selected Provider is efa (found 16 nics)", "ofi_provider"),
-        ("NET/Plugin: Using internal network plugin.", "plugin_missing"),
-        ("Plugin Path : /opt/plugin", "plugin_more"),
-        ("NCCL_IB_HCA set to mlx5_4", "setting"),
-        ("Latency/AlgBw |    Tree/    LL |    Tree/ LL128 |", "tuning_head"),
-        ("16 Bytes -> Algo 1 proto 0 time 8.2", "choice"),
-        ("+ SYS[10.0] - CPU/1", "device"),
-        ("include/net.h:24 -> 2", "trace_of_error"),
-        ("NVLS multicast support is not available on dev 1", "nvls_support"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "kind"), cells_of(__file__, "kinds.tsv"))
 def test_lines_of_all_versions_are_known(text: str, kind: str) -> None:
     known = match_of(text)
     assert known is not None and known[0].name == kind
@@ -285,28 +248,12 @@ def test_the_verdict_is_what_the_screen_says(fail_on: str, tmp_path: Path, invok
         assert code == (fail_on in fails)
 
 
-def test_errors_are_known_by_their_words() -> None:
-    named = {
-        "Mismatched NCCL version detected : rank 0 version 22809 rank 1 version 22703":
-            "version-mismatch",
-        "Cuda failure 'out of memory'": "out-of-memory",
-        "Cuda failure 'an illegal memory access was encountered'": "gpu-failed",
-        "Cuda failure 802 'system not yet initialized'": "driver",
-        "Cuda failure 1 'invalid argument'": "cuda-error",
-        "Cuda failure 'unknown error'": "cuda-error",
-        "Bootstrap : no socket interface found": "bootstrap",
-        "socketStartConnect: Connect to 10.0.0.1<33> failed : No route to host": "connect",
-        "Call to ibv_modify_qp failed with 110 Connection timed out": "ib-path",
-        "NET/IB : mlx5_0:1 Got async event : port error": "ib-event",
-        "AllReduce : sendbuff argument is NULL": "invalid-use",
-        "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
-        "[Proxy Service 0] Failed to execute operation Connect from rank 0": "proxy-failed",
-        "Call to posix_fallocate failed : No space left on device": "shm-full",
-        "Net : No interface found in the same subnet as remote address 10.0.0.9<270>": "bootstrap",
-        "Call to bind failed : Cannot assign requested address": "bootstrap",
-        "Missing \"iommu=pt\" from kernel command line": "iommu",
-    }  # fmt: skip
-    assert {text: getattr(known_error(text), "name", None) for text in named} == named
+@pytest.mark.parametrize(("text", "name"), cells_of(__file__, "errors.tsv"))
+def test_errors_are_known_by_their_words(text: str, name: str) -> None:
+    assert getattr(known_error(text), "name", None) == name
+
+
+def test_what_is_well_is_no_error() -> None:
     assert known_error("all is well") is None
     assert all(one.why and one.change for one in numbered("completions").values())
 
@@ -352,34 +299,6 @@ def test_many_unknown_warnings_are_few_findings() -> None:
     text = "\n".join(f"n:1:1 [0] a.cc:1 NCCL WARN {word}" for word in words)
     findings = log_findings(report_of(text))
     assert len(findings) == 6 and "19 other texts" in findings[-1].seen
-
-
-def test_nics_and_interfaces_of_a_single_host_do_not_matter() -> None:
-    lines = [
-        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
-        "Bootstrap : Using lo:127.0.0.1<0>",
-        "comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1000 - Init COMPLETE",
-    ]
-    assert found(report_of("\n".join(f"n:1:1 [0] NCCL INFO {line}" for line in lines))) == {}
-
-
-def test_peers_that_are_off() -> None:
-    line = "a:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can repress it"
-    assert found(report_of(line)) == {"peer-access": "risk"}
-
-
-def test_nccl_s_last_warning_behind_an_error_of_pytorch() -> None:
-    text = (
-        "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:17, invalid usage\n"
-        "Last error:\nDuplicate GPU detected : rank 3 and rank 0 both on CUDA device f000\nx\n"
-    )
-    assert found(report_of(text)) == {"invalid-use": "fault", "duplicate-gpu": "fault"}
-
-
-def test_settings_that_differ_between_ranks() -> None:
-    line = "{host}:1:1 [0] NCCL INFO NCCL_ALGO set by environment to {value}\n"
-    text = line.format(host="a", value="Ring") + line.format(host="b", value="Tree")
-    assert found(report_of(text))["settings-differ"] == "risk"
 
 
 WORDS = st.sampled_from(

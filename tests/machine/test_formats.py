@@ -15,6 +15,7 @@ from collbench.machine import formats
 from collbench.machine.formats import _build, nccl_xml, topology_json
 from collbench.machine.topology.model import Link, Node, Topology
 from tests.fuzz import mutate
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 from tests.support.topologies import OWN, REAL, needs_real, real_files
 
@@ -61,46 +62,16 @@ def test_a_recording_is_no_described_machine(tmp_path: Path) -> None:
     )
 
 
-BROKEN = {
-    b"": "empty",
-    b" \n\t\n": "empty",
-    b"\x7fELF\0\0\0": "byte 4: binary",
-    "<s".encode("utf-16"): "line 1, column 1: not XML",
-    gzip.compress(b"<system/>")[:-9]: "it cannot be unpacked",
-    b"<system a='\xe9'/>": "byte 11: not UTF-8",
-    b"hello world": "no topology of a known format",
-    b"<html><body/></html>": "line 1: <html> is not the root",
-    b'{"a": 1}': "no topology of a known format",
-    b'{"format": "collbench-sweep"}': "collbench-sweep, which is not a topology",
-    b'<system version="1">\n <cpu numaid="0">\n': "line 3, column 1: not XML",
-    b"<system": "line 1, column 1: not XML",
-    b'<system version="1"><cpu></system>': "mismatched tag",
-    b'<system version="3"/>': "version of <system> is '3'",
-    b'<system version="1"/>': "holds no <cpu>",
-    b'\n\n<system>\n<cpu numaid="x"/></system>': "line 4: numaid of <cpu> is 'x'",
-    b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of CPUs",
-    b'<system><cpu numaid="0"><pci busid="eth0"/></cpu></system>': "no PCI address",
-    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="wide"/></cpu></system>': (
-        "no whole number"
-    ),
-    b'<topology version="1.11"><object/></topology>': "not 2 or 3 of hwloc",
-    b"<topology/>": "not 2 or 3 of hwloc",
-    b'<topology version="2.0"/>': "holds no <object>",
-    b'<topology version="2.0"><object type="Machine"/></topology>': "no NUMA node",
-    b"\tGPU0\tGPU1\n\n": "line 1: the row of GPU0 is missing",
-    b"\tGPU0\tGPU1\nGPU0\t X \n": "line 2: row GPU0 has 1 cells for 2 columns",
-    b"\tGPU0\tGPU1\nGPU0\t X \tFOO\nGPU1\tFOO\t X ": "line 2: 'FOO' from GPU0 to GPU1",
-    b"\tGPU0\tGPU1\nGPU0\t X \tOK\nGPU1\tSYS\t X ": "mixes",
-    b"\tGPU0\tNIC0\nGPU0\t X \tNV1\nNIC0\tNV1\t X ": "NICs have no NVLinks",
-    b"\tGPU0\tGPU0\nGPU0\t X \tX\n": "two columns have one name",
-    b"\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX": "does not say whether it is of reads",
-    b"GPU 0: NVIDIA H200 (UUID: GPU-1)\n": "neither their NVLinks nor a matrix",
-}
+BROKEN = [
+    (b"\x7fELF\0\0\0", "byte 4: binary"),
+    ("<s".encode("utf-16"), "line 1, column 1: not XML"),
+    (gzip.compress(b"<system/>")[:-9], "it cannot be unpacked"),
+    (b"<system a='\xe9'/>", "byte 11: not UTF-8"),
+    *((text.encode(), what) for text, what in cells_of(__file__, "broken-topologies.tsv")),
+]
 
 
-@pytest.mark.parametrize(
-    ("data", "what"), BROKEN.items(), ids=[what[:30] for what in BROKEN.values()]
-)
+@pytest.mark.parametrize(("data", "what"), BROKEN, ids=[what[:30] for _, what in BROKEN])
 def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_path: Path) -> None:
     file = tmp_path / "given.txt"
     file.write_bytes(data)

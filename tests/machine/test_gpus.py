@@ -16,6 +16,7 @@ from collbench.core.errors import UnavailableError
 from collbench.machine.gpus import Conditions, Gpu, GpuReading, conditions, disturbances, visible
 from tests.support.fake_nvml import FakeGpu, FakeNvml, driver, put
 from tests.support.runs import said_by
+from tests.support.tables import cells_of
 
 UUIDS = tuple(
     f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7"
@@ -100,46 +101,12 @@ def test_four_gpus_by_pci_address(nvml: Fake) -> None:
     assert visible()[3] == Gpu(index=3, uuid=UUIDS[3], name="NVIDIA H200")
 
 
-@pytest.mark.parametrize(
-    ("devices", "shown"),
-    [
-        ("", []),
-        ("0", [0]),
-        ("2,1", [2, 1]),
-        ("3,2,1,0", [3, 2, 1, 0]),
-        (" 0, +1,2x,-0", []),  # -0 is 0, which comes twice
-        (" 3, +1,2x", [3, 1, 2]),
-        ("0,2,-1,1", [0, 2]),  # the example of CUDA's guide
-        ("0,4,1", [0]),
-        ("4,0", []),
-        ("-1", []),
-        (",0", []),
-        ("0,,1", [0]),
-        ("NoDevFiles", []),
-        ("0,0", []),
-        ("0,1,0,2", []),
-        ("0,9,0", [0]),  # the end of the list comes first
-        (UUIDS[2], [2]),
-        (f"{UUIDS[3]},{UUIDS[0]}", [3, 0]),
-        ("GPU-01,GPU-7", [2, 3]),
-        ("GPU-fe6b", []),  # two begin so
-        ("GPU-fe6b0,GPU-fe6bE", [1, 0]),
-        (f"GPU-01,{UUIDS[2]}", []),
-        (f"{UUIDS[1]}z", [1]),
-        ("GPU-77,GPU-99,GPU-01", [3]),
-        ("GPU-", []),
-        ("gpu-77777777", []),
-        (" GPU-77777777", []),
-        ("GPU-77,0", [3]),
-        ("0,GPU-77", [0]),
-        ("MIG-77777777-5a07-4b39-aa58-8205e02aeda7", []),
-    ],
-)
+@pytest.mark.parametrize(("devices", "shown"), cells_of(__file__, "visible-devices.tsv"))
 def test_cuda_visible_devices(
-    nvml: Fake, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]
+    nvml: Fake, monkeypatch: pytest.MonkeyPatch, devices: str, shown: str
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
-    assert indices() == shown
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices.format(*UUIDS))
+    assert indices() == [int(one) for one in shown.split()]
 
 
 def test_a_gpu_that_does_not_answer_has_no_number(

@@ -1,9 +1,9 @@
 """Machine profiles: what each says of its links, by hand, and what a wrong one is told."""
 
 import copy
+import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,66 +18,12 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.planning.price.constants import cpu_costs
 from tests.support.runs import SHARED
+from tests.support.tables import cells_of
 
 WIRED = tuple(
     name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
 )
-# GPUs, NVLinks of each GPU, generation of NVLink, generation of PCIe, hosts, CPUs.
-FACTS = {
-    "a100-pairs": (4, 12, 3, 4, 1, 1),
-    "a3-ultra": (8, 18, 4, 5, 1, 2),
-    "dgx-1": (8, 4, 1, 3, 1, 2),
-    "dgx-1v": (8, 6, 2, 3, 1, 2),
-    "dgx-2": (16, 6, 2, 3, 1, 2),
-    "dgx-a100": (8, 12, 3, 4, 1, 4),
-    "dgx-spark": (1, 0, 0, 5, 1, 1),
-    "gb200-nvl72": (72, 18, 5, 5, 18, 36),
-    "gb300-nvl72": (72, 18, 5, 5, 18, 36),
-    "gh200": (1, 0, 0, 5, 1, 1),
-    "gn5-8xp100": (8, 0, 0, 3, 1, 2),
-    "h200x4-vm": (4, 18, 4, 5, 1, 1),
-    "hgx-b200": (8, 18, 5, 5, 1, 2),
-    "hgx-h100": (8, 18, 4, 5, 1, 2),
-    "hgx-h200": (8, 18, 4, 5, 1, 2),
-    "k40x8": (8, 0, 0, 3, 1, 2),
-    "l40s-8": (8, 0, 0, 4, 1, 2),
-    "mi250x-8": (16, 7, 0, 4, 1, 4),
-    "mi300x-8": (8, 7, 0, 5, 1, 2),
-    "nd-h200-v5": (8, 18, 4, 5, 1, 2),
-    "p5en": (8, 18, 4, 5, 1, 2),
-    "pcie-2x2": (4, 0, 0, 3, 1, 2),
-    "pcie-2x2-switches": (4, 0, 0, 3, 1, 1),
-    "pcie-4": (4, 0, 0, 3, 1, 1),
-    "pcie-4-ib2": (8, 0, 0, 3, 2, 2),
-    "power8-s822lc": (4, 4, 1, 3, 1, 2),
-    "power9-ac922": (6, 6, 2, 4, 1, 2),
-    "rtx-pro-6000-8": (8, 0, 0, 5, 1, 2),
-    "rtx4090x4": (4, 0, 0, 4, 1, 1),
-    "rtx4090x8": (8, 0, 0, 4, 1, 8),
-}
-# Rows of nvidia-smi topo -m: GPU by GPU, then NICs, as published (sources in the profiles); NVB is
-# SYS or PHB there, which does not look for it.
-ROWS = {
-    ("dgx-1", "gpu0"): "X NV1 NV1 NV1 NV1 NVB NVB NVB | PIX PHB SYS SYS",
-    ("dgx-1", "gpu6"): "NVB NVB NV1 NVB NV1 NV1 X NV1 | SYS SYS PHB PIX",
-    ("dgx-1v", "gpu0"): "X NV1 NV1 NV2 NV2 NVB NVB NVB | PIX PHB SYS SYS",
-    ("dgx-1v", "gpu1"): "NV1 X NV2 NV1 NVB NV2 NVB NVB | PIX PHB SYS SYS",
-    ("dgx-1v", "gpu2"): "NV1 NV2 X NV2 NVB NVB NV1 NVB | PHB PIX SYS SYS",
-    ("dgx-1v", "gpu3"): "NV2 NV1 NV2 X NVB NVB NVB NV1 | PHB PIX SYS SYS",
-    ("dgx-1v", "gpu4"): "NV2 NVB NVB NVB X NV1 NV1 NV2 | SYS SYS PIX PHB",
-    ("dgx-1v", "gpu5"): "NVB NV2 NVB NVB NV1 X NV2 NV1 | SYS SYS PIX PHB",
-    ("dgx-2", "gpu0"): "X" + " NV6" * 15 + " | PIX PXB NODE NODE SYS SYS SYS SYS",
-    ("dgx-2", "gpu5"): "NV6 " * 5 + "X" + " NV6" * 10 + " | NODE NODE PIX PXB SYS SYS SYS SYS",
-    ("dgx-a100", "gpu2"): "NV12 NV12 X" + " NV12" * 5 + " | SYS SYS PXB PXB SYS SYS SYS SYS",
-    ("hgx-h100", "gpu4"): "NV18 " * 4 + "X" + " NV18" * 3 + " | SYS SYS SYS SYS PIX NODE NODE NODE",
-    ("gn5-8xp100", "gpu3"): "PHB PHB PIX X SYS SYS SYS SYS |",
-    ("k40x8", "gpu0"): "X PIX PHB PHB SYS SYS SYS SYS |",
-    ("pcie-4", "gpu1"): "PIX X PIX PIX |",
-    ("pcie-2x2", "gpu1"): "PHB X SYS SYS |",
-    ("rtx4090x8", "gpu0"): "X" + " SYS" * 7 + " |",
-    ("h200x4-vm", "gpu3"): "NV18 NV18 NV18 X |",
-    ("a100-pairs", "gpu2"): "NODE NODE X NV12 |",
-}
+FACTS = {name: [int(one) for one in facts] for name, *facts in cells_of(__file__, "machines.tsv")}
 
 
 def nvlinks(topology: Topology, gpu: str) -> int:
@@ -102,10 +48,9 @@ def test_counts(name: str) -> None:
     assert (len(topology.hosts), len(topology.of_kind("cpu"))) == (hosts, cpus)
 
 
-@pytest.mark.parametrize(("name", "gpu"), ROWS)
-def test_labels(name: str, gpu: str) -> None:
+@pytest.mark.parametrize(("name", "gpu", "gpus", "nics"), cells_of(__file__, "topo-rows.tsv"))
+def test_labels(name: str, gpu: str, gpus: str, nics: str) -> None:
     topology = machine_topology(name)
-    gpus, nics = ROWS[name, gpu].split("|")
     assert [path(topology, gpu, there.id).label for there in topology.gpus] == gpus.split()
     assert [
         path(topology, gpu, there.id).label for there in topology.of_kind("nic")
@@ -245,65 +190,19 @@ def write(folder: Path, topology: Any) -> str:
     return str(file)
 
 
-def change(*keys: str, to: Any) -> Callable[[dict[str, Any]], None]:
-    def mutate(profile: dict[str, Any]) -> None:
-        for key in keys[:-1]:
-            profile = profile[key]
-        if to is None:
-            del profile[keys[-1]]
-        else:
-            profile[keys[-1]] = to
-
-    return mutate
-
-
-BROKEN = [
-    ("dgx-1v", change("speed", to=3), "speed"),
-    ("dgx-1v", change("title", to=None), "title"),
-    ("dgx-1v", change("source", to=None), "source"),
-    ("dgx-1v", change("hosts", to=0), "hosts = 0"),
-    ("dgx-1v", change("gpu", to=None), "topology.gpu"),
-    ("dgx-1v", change("gpu", "count", to=None), "count"),
-    ("dgx-1v", change("gpu", "count", to=7), "gpu7"),
-    ("dgx-1v", change("gpu", "watts", to=300), "watts"),
-    ("dgx-1v", change("cpu", "affinity", to={"cpu7": "0"}), "cpu7"),
-    ("dgx-1v", change("cpu", "model", to="new"), "model = 'new'"),
-    ("dgx-1v", change("nic", to=None), "topology.nic"),
-    ("dgx-1v", change("pcie", "generation", to=7), "generation = 7"),
-    ("dgx-1v", change("pcie", "tree", to=[]), "tree"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > > gpu0"]), "cpu0 > > gpu0"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > pci0"]), "pci0"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0 > gpu1"]), "gpu0"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > pci0 > root0 > gpu1"]), "root0"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0:9x16"]), "gpu0:9x16"),
-    (
-        "dgx-1v",
-        change("pcie", "tree", to=["cpu0 > gpu0", "cpu1 > gpu0"]),
-        "gpu0 hangs below cpu0 and below cpu1",
-    ),
-    ("dgx-1v", change("nvlink", "pairs", to=None), "pairs"),
-    ("dgx-1v", change("nvlink", "pairs", to=["0-1 1-0"]), "1-0"),
-    ("dgx-1v", change("nvlink", "pairs", to=["0-8"]), "0-8"),
-    ("dgx-1v", change("nvlink", "pairs", to=["0-1x0"]), "0-1x0"),
-    ("dgx-1v", change("nvlink", "switch_links", to=6), "switch_links"),
-    ("dgx-1v", change("nvlink", "joins_hosts", to=True), "joins_hosts"),
-    ("dgx-2", change("nvlink", "switch_name", to="A\\nB"), r"switch_name = 'A\nB'"),
-    ("dgx-1v", change("socket", "pairs", to=["cpu0-gpu1"]), "cpu0-gpu1"),
-    ("dgx-1v", change("socket", "usable_gbs", to=float("nan")), "usable_gbs = nan"),
-    ("dgx-1v", change("socket", "allreduce_gbs", to=60), "allreduce_gbs"),
-    ("gb200-nvl72", change("c2c", "pairs", to=["gpu4-cpu0"]), "gpu4"),
-    ("rtx4090x8", change("p2p", "status", to=None), "status"),
-]
-
-
 @pytest.mark.parametrize(
-    ("name", "mutate", "told"), BROKEN, ids=[f"{name}-{told}" for name, _, told in BROKEN]
+    ("name", "keys", "value", "told"), cells_of(__file__, "broken-profiles.tsv")
 )
 def test_a_broken_profile_is_refused_by_its_key(
-    name: str, mutate: Callable[[dict[str, Any]], None], told: str, tmp_path: Path
+    name: str, keys: str, value: str, told: str, tmp_path: Path
 ) -> None:
-    profile = copy.deepcopy(catalog.load("machines", name)["topology"])
-    mutate(profile)
+    profile = place = copy.deepcopy(catalog.load("machines", name)["topology"])
+    *above, last = keys.split()
+    for key in above:
+        place = place[key]
+    place[last] = json.loads(value)
+    if place[last] is None:
+        del place[last]
     with pytest.raises(UsageError) as caught:
         machine_topology(write(tmp_path, profile))
     assert told in caught.value.message and "made-up" in caught.value.message

@@ -26,6 +26,7 @@ from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import STAGES, Machine, Origin, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from docs.blocks import blocks
+from tests.support.tables import cells_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE, PROFILES = ROOT / "collbench", ROOT / "profiles/tuning"
@@ -85,52 +86,7 @@ def test_every_row_names_an_algorithm_that_serves_its_collective(name: str) -> N
     assert found > len(OPS)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "wanted"),
-    [
-        ('chunk = "32K"', 'chunk = "32Q"', "[net.ll.rows[0]] chunk: '32Q' is not a size"),
-        ('chunk = "32K"', "chunk = -1", "[net.ll.rows[0]] chunk: -1 is not a whole number"),
-        ('chunk = "32K"', "chunk = true", "[net.ll.rows[0]] chunk: True is not a whole number"),
-        ('chunk = "32K"', "chunk = 0", "[net.ll.rows[0]] chunk: 0 is too small"),
-        ('chunk = "32K"', 'chunks = "32K"', "chunks: there is no such key or fact"),
-        ('{ chunk = "32K" }', "{}", "[net.ll] rows[0]: it gives nothing of: transport, algo"),
-        ('{ chunk = "32K" }', "7", "[net.ll] rows[0]: 7 is no row"),
-        ('[{ chunk = "32K" }]', "7", "[net.ll] rows: it has no row"),
-        ('op = "reduce"', 'op = "redoce"', "op: 'redoce' is none of allreduce"),
-        ('algo = "oneshot", proto', 'algo = "two", proto', "algo: 'two' is none of "),
-        ('pdl = "early"', 'pdl = "soon"', "pdl: 'soon' is none of off, early, late"),
-        ('proto = "ll128" }', 'proto = "ll64" }', f"'ll64' is none of {', '.join(PROTOCOLS)}"),
-        (
-            '{ up_to = "512K", algo = "twoshot", proto = "ll128"',
-            '{ up_to = "128K", algo = "oneshot", proto = "ll128"',
-            "[p2p.best.allreduce] rows[3]: `up_to` must not fall",
-        ),
-        ('from = "512K"', 'from = "512K", up_to = 8', "nor be less than `from`"),
-        (
-            "rooted = true",
-            "rooted = 1",
-            "[net.shape.rooted_several_peers.when] rooted: 1 is neither",
-        ),
-        ('hosts = "> 1", ranks', 'hosts = ">= 1", ranks', "hosts: '>= 1' is no number, nor > or <"),
-        ('when = { proto = "ll" }', "when = 7", "[net.ll] when: 7 is not a table"),
-        ("{ hosts =", "{ hops = 1, hosts =", "[hosts] rows[0]: algo is decided before hops is"),
-        ('by = "share"', 'by = "op"', "[ll.one_peer] by: 'op' is no fact that is a number"),
-        ("[ce.slots]", "[ce.slots]\nslots = 1", "[ce.slots] slots: there is no such key; values"),
-        ('title = "NVIDIA', 'titles = "NVIDIA', "the file: it must have a title"),
-        ('kind = "gpu"', 'kind = "tpu"', "[machine] kind: 'tpu' is none of gpu, cpu"),
-        (
-            'source = "not measured',
-            'sauce = "not measured',
-            "[default] sauce: there is no such key",
-        ),
-        ('source = "not measured', 'note = "not measured', "[default] rooted: it has no source"),
-        (
-            'models = ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]',
-            "",
-            "[machine] with exactly: joined, kind, models, ranks",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "wanted"), cells_of(__file__, "wrong-tuning.tsv"))
 def test_a_wrong_file_is_refused_by_file_section_and_key(
     tmp_path: Path, old: str, new: str, wanted: str
 ) -> None:

@@ -15,6 +15,7 @@ from collbench.schedules.passes import pair_traffic
 from tests.support import algorithm_files
 from tests.support.algorithm_files import algo, block, halves, here, op, pairs, plan, there
 from tests.support.batteries import assert_right, placements, problem, world_of
+from tests.support.tables import cells_of
 
 FILES = Path(__file__).parents[1] / "data" / "msccl"
 
@@ -93,55 +94,24 @@ DEADLOCK = algo(
     "broadcast", (1, 1, 0), [block(0, 1, 1, ("r", "o0", "o0"), ("s", "i0", "o0"))] * 1
     + [block(0, 0, 0, ("r", "o0", "o0"), ("s", "o0", "o0"))], "o"
 )  # fmt: skip
-RACE = pairs().replace('depid="0" deps="1"', 'depid="-1" deps="-1"')
-MIXED = halves().replace('"1" dstbuf="o" dstoff="1"', '"0" dstbuf="o" dstoff="1"')
-TWICE = pairs().replace(
-    '<step s="0" type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0"',
-    '<step s="0" type="re" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0"',
-)
 LARGE = algo(
     "allreduce", (9000,) * 3, [block(0, 1, 1, *[("cpy", "i0", "o0")] * 60, count=9000)] * 2, "o"
 )
 
 
+PROGRAMS = {
+    **{"text": "", "pairs": pairs(), "halves": halves(), "swapped": halves(swapped=True)},
+    **{"large": LARGE, "deadlock": DEADLOCK},
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("<algo", "line 1, column 1: not XML"),
-        ("<graphs/>", "<graphs> begins no program of MSCCL"),
-        ("<!DOCTYPE a [<!ENTITY b 'c'>]><algo/>", "that could define entities is refused"),
-        ("hello", "is no program of a collective"),
-        (pairs().replace("allreduce", "custom"), "line 1: coll of <algo>: there is no collective"),
-        (pairs().replace('ngpus="2"', 'ngpus="3"'), "line 1: <algo> begins no program of MSCCL"),
-        (pairs().replace('type="re"', 'type="rx"'), "line 10: type of <step> is 'rx'"),
-        (pairs().replace('srcbuf="s"', 'srcbuf="x"'), "line 10: 1 chunks from 0 on are not among"),
-        (
-            pairs().replace('srcoff="0"', 'srcoff="9"'),
-            "line 6: 1 chunks from 9 on are not among the 2 of the buffer 'i'",
-        ),
-        (
-            pairs().replace('send="1"', 'send="0"'),
-            "line 3: send of <tb> is '0', which is no other gpu",
-        ),
-        (pairs().replace('send="1"', 'send="-1"'), "line 4: type of <step> is 's', which needs"),
-        (pairs().replace('deps="1"', 'deps="7"'), "line 10: deps of <step> is '7', which is no"),
-        (
-            pairs().replace('depid="1"', 'depid="7"'),
-            "line 6: deps of <step> is '0', which is no step",
-        ),
-        (pairs().replace('<tb id="1"', '<tb id="0"'), "line 2: two steps have the same numbers"),
-        (pairs().replace('cnt="1"', 'cnt="60000"'), "line 4: 60000 chunks from 1 on are not among"),
-        (LARGE, "operands are too many, at most 524288 are read"),
-        (DEADLOCK, "line 4: tb0 of rank 0 waits for ever for data from rank 1 on c0"),
-        (RACE, "line 5: tb0 touches tmp[0] of rank 0 in no order to tb1"),
-        (TWICE, "adds a rank twice"),
-        (halves(swapped=True), "chunks of a block go different ways"),
-        (MIXED, "line 11: chunks of a block go different ways"),
-    ],
+    ("name", "old", "new", "words"), cells_of(__file__, "refused-programs.tsv")
 )
-def test_refused_with_the_place(tmp_path: Path, text: str, words: str) -> None:
+def test_refused_with_the_place(tmp_path: Path, name: str, old: str, new: str, words: str) -> None:
+    assert old in PROGRAMS[name]
     with pytest.raises(UsageError) as caught:
-        loaded(tmp_path, text).schedule(in_place=False)
+        loaded(tmp_path, PROGRAMS[name].replace(old, new)).schedule(in_place=False)
     assert words in caught.value.message
 
 
