@@ -1,12 +1,14 @@
 """Which rank did not come: from logs, from dumps of the flight recorder, and from RAS."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from collbench.core.errors import UsageError
 from collbench.jobs.hang_findings import hang_findings
+from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.progress import behind, groups_of, mismatches, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle
@@ -14,7 +16,19 @@ from collbench.jobs.nccl_log.recorder import Recorders, is_pickle
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 
 
-def job(*calls: tuple[int, str, str], ranks: int = 3) -> LogReader:
+def fed(lines: Sequence[str], name: str = "job.log") -> LogReport:
+    """What a log says."""
+    reader = LogReader()
+    reader.feed(name, lines)
+    return reader.finish()
+
+
+def checks(lines: Sequence[str]) -> list[str]:
+    """The names of what is found of a hang."""
+    return [one.check for one in hang_findings(groups_of(fed(lines)))]
+
+
+def job(*calls: tuple[int, str, str], ranks: int = 3) -> LogReport:
     """A log: (rank, communicator, operation and count), as they come."""
     lines = [
         f"n:{rank}:9 [{rank}] NCCL INFO ncclCommInitRank comm 0x{comm}{rank} rank {rank} nranks"
@@ -29,15 +43,11 @@ def job(*calls: tuple[int, str, str], ranks: int = 3) -> LogReader:
             f" {count} datatype 7 op 0 root {root[0] if root else 0} comm 0x{comm}{rank}"
             f" [nranks={ranks}] stream 0x1"
         )
-    reader = LogReader()
-    reader.feed("job.log", lines)
-    return reader
+    return fed(lines)
 
 
 def test_a_rank_that_did_not_come_and_one_with_another_count() -> None:
-    reader = LogReader()
-    reader.feed("hang.txt", (DATA / "hang.txt").read_text().splitlines())
-    groups = groups_of(reader.report)
+    groups = groups_of(fed((DATA / "hang.txt").read_text().splitlines(), "hang.txt"))
     (wrong,) = mismatches(groups)
     assert wrong.number == 1
     assert wrong.calls == {
@@ -54,12 +64,12 @@ def test_a_rank_that_did_not_come_and_one_with_another_count() -> None:
 
 def test_ranks_that_keep_up_are_not_named() -> None:
     calls = [(rank, "a", "AllReduce 8") for rank in (2, 0, 1)]
-    assert hang_findings(groups_of(job(*calls).report)) == []
+    assert hang_findings(groups_of(job(*calls))) == []
 
 
 def test_many_ranks_behind_are_few_findings() -> None:
     calls = [(0, name, "AllReduce 8") for name in "0123456789abc"]
-    findings = hang_findings(groups_of(job(*calls).report))
+    findings = hang_findings(groups_of(job(*calls)))
     assert [one.check for one in findings] == ["rank-behind"] * 9
     assert findings[0].subject.startswith("rank 1, rank 2 of 3 ranks")
     assert findings[-1].subject == "10 more ranks of 5 communicators"
@@ -68,7 +78,7 @@ def test_many_ranks_behind_are_few_findings() -> None:
 def test_who_waits_in_another_communicator_is_not_to_blame() -> None:
     # rank 0 waits in a for 1 and 2; rank 1 waits in b for 2, which comes to nothing
     calls = [(0, "a", "AllReduce 8"), (0, "b", "AllReduce 4"), (1, "b", "AllReduce 4")]
-    first, *others = behind(groups_of(job(*calls).report))
+    first, *others = behind(groups_of(job(*calls)))
     assert (first.name, first.is_blocked) == ("rank 2", False)
     assert first.missed == "AllReduce of 8 float32, sum"
     assert {(one.name, one.is_blocked) for one in others} == {("rank 1", True), ("rank 2", False)}
@@ -76,13 +86,13 @@ def test_who_waits_in_another_communicator_is_not_to_blame() -> None:
 
 def test_roots_and_collectives_that_differ() -> None:
     calls = [(0, "a", "Broadcast 8 0"), (1, "a", "Broadcast 8 1"), (2, "a", "Reduce 8 0")]
-    (wrong,) = mismatches(groups_of(job(*calls).report))
+    (wrong,) = mismatches(groups_of(job(*calls)))
     assert len(wrong.calls) == 3 and wrong.number == 0
 
 
 def test_sends_that_nobody_receives() -> None:
     calls = [(0, "a", "Send 8 1"), (0, "a", "Send 8 1"), (1, "a", "Recv 8 0"), (2, "a", "Send 8 2")]
-    groups = groups_of(job(*calls).report)
+    groups = groups_of(job(*calls))
     assert groups[0].p2p_texts == (
         "rank 0 sent 2 times to rank 1, which received once from it",
         "rank 2 sent once to rank 2, which received 0 times from it",
@@ -92,19 +102,18 @@ def test_sends_that_nobody_receives() -> None:
 
 def test_a_send_and_a_receive_of_other_bytes() -> None:
     alike = [(1, "a", "Send 4 2"), (2, "a", "Recv 4 1")]
-    (group,) = groups_of(job((0, "a", "Send 8 1"), (1, "a", "Recv 16 0"), *alike).report)
+    (group,) = groups_of(job((0, "a", "Send 8 1"), (1, "a", "Recv 16 0"), *alike))
     assert group.p2p_texts == ("rank 0 sent 32 bytes to rank 1, which received 64 bytes from it",)
 
 
 def test_ranks_whose_logs_are_missing() -> None:
-    reader = job((0, "a", "AllReduce 8"), (1, "a", "AllReduce 8"))
-    del reader.report.communicators[0].ranks[2]
-    (one,) = hang_findings(groups_of(reader.report))
+    report = job((0, "a", "AllReduce 8"), (1, "a", "AllReduce 8"))
+    del report.communicators[0].ranks[2]
+    (one,) = hang_findings(groups_of(report))
     assert one.check == "rank-missing" and "rank 2" in one.seen
 
 
 def test_what_the_watchdog_of_pytorch_says() -> None:
-    reader = LogReader()
     head = "[rank{0}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {0}] "
     lines = [
         head.format(rank) + "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=27,"
@@ -115,8 +124,7 @@ def test_what_the_watchdog_of_pytorch_says() -> None:
         head.format(2) + "Timeout at NCCL work: 26, last enqueued NCCL work: 26, last completed"
         " NCCL work: 26."
     )
-    reader.feed("job.log", lines)
-    groups = watchdog_groups(reader.finish())
+    groups = watchdog_groups(fed(lines))
     (late,) = behind(groups)
     assert (late.name, late.made, late.most) == ("rank 2", 26, 27)
     assert late.waiting == ("rank 0", "rank 1", "rank 3")
@@ -147,9 +155,7 @@ def test_what_is_no_dump_is_refused(text: str) -> None:
 
 
 def test_ras() -> None:
-    reader = LogReader()
-    reader.feed("ras.txt", (DATA / "ras.txt").read_text().splitlines())
-    (late,) = behind(reader.finish().ras.groups())
+    (late,) = behind(fed((DATA / "ras.txt").read_text().splitlines()).ras.groups())
     who = "rank 2 (GPU 2, process 77, node 10.0.0.1)"
     assert (late.name, late.made, late.most) == (who, 11, 12)
     assert late.waiting == ("3 ranks",)
@@ -169,7 +175,7 @@ def excerpt(*calls: tuple[int, int, int]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("calls", "checks"),
+    ("calls", "found"),
     [
         # 0 and 1 are a pair, 2 and 3 another, in whatever order their lines come
         ([(0, 40, 8), (2, 40, 9), (1, 40, 8), (3, 40, 9)], []),
@@ -185,11 +191,9 @@ def excerpt(*calls: tuple[int, int, int]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_excerpt_of_several_communicators_of_one_size(
-    calls: list[tuple[int, int, int]], checks: list[str]
+    calls: list[tuple[int, int, int]], found: list[str]
 ) -> None:
-    reader = LogReader()
-    reader.feed("job.log", excerpt(*calls))
-    assert [one.check for one in hang_findings(groups_of(reader.report))] == checks
+    assert checks(excerpt(*calls)) == found
 
 
 @pytest.mark.parametrize(
@@ -204,16 +208,12 @@ def test_an_excerpt_of_several_communicators_of_one_size(
 def test_ranks_of_groups_of_a_mesh(
     lines: list[tuple[int, int, int, int]], found: list[tuple[str, str]]
 ) -> None:
-    reader = LogReader()
-    reader.feed(
-        "job.log",
-        [
-            f"[rank{rank}]:[E1] [PG ID 2 PG GUID {name}(mesh_tp) Rank {local}] Exception detected"
-            f" by watchdog at work: {number}, last enqueued NCCL work: {number}"
-            for rank, name, local, number in lines
-        ],
-    )
-    said = hang_findings(watchdog_groups(reader.report))
+    texts = [
+        f"[rank{rank}]:[E1] [PG ID 2 PG GUID {name}(mesh_tp) Rank {local}] Exception detected"
+        f" by watchdog at work: {number}, last enqueued NCCL work: {number}"
+        for rank, name, local, number in lines
+    ]
+    said = hang_findings(watchdog_groups(fed(texts)))
     assert [
         (one.check, one.subject[: len(who)]) for one, (_, who) in zip(said, found, strict=True)
     ] == found
@@ -256,27 +256,21 @@ def test_a_damaged_digit_accuses_nobody_without_a_word(before: str, after: str, 
     ]
     text = "\n".join(lines)
     assert text.count(before) == 1
-    reader = LogReader()
-    reader.feed("job.log", text.replace(before, after).splitlines())
-    found = hang_findings(groups_of(reader.report))
+    found = hang_findings(groups_of(fed(text.replace(before, after).splitlines())))
     assert [one.check for one in found] == ([said] if said else [])
     assert all("One line of one rank makes the difference" in one.why for one in found)
 
 
 def test_one_digit_moves_no_counter_that_stands_still() -> None:
     text = "\n".join(excerpt(*((rank, 0, 8) for _ in range(3) for rank in (0, 1))))
-    lines = (text + "\n" + excerpt((0, 7, 8))[0]).splitlines()
-    reader = LogReader()
-    reader.feed("job.log", lines)
-    assert [one.check for one in hang_findings(groups_of(reader.report))] == ["hang-unaligned"]
+    assert checks((text + "\n" + excerpt((0, 7, 8))[0]).splitlines()) == ["hang-unaligned"]
 
 
 def test_a_wrong_address_of_the_last_call_is_said() -> None:
     lines = excerpt(*((rank, number, 8) for number in range(3) for rank in (0, 1, 2)))
     lines[-1] = lines[-1].replace("comm 0x12", "comm 0x92")
-    reader = LogReader()
-    reader.feed("job.log", [line.replace("nranks=2", "nranks=3") for line in lines])
-    (late,) = (one for one in hang_findings(groups_of(reader.report)) if "behind" in one.check)
+    groups = groups_of(fed([line.replace("nranks=2", "nranks=3") for line in lines]))
+    (late,) = (one for one in hang_findings(groups) if "behind" in one.check)
     assert "One line of one rank makes the difference" in late.why
 
 
@@ -287,9 +281,8 @@ def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
         f" busId {pid}000 - Init COMPLETE"
         for pid, _, rank in joins
     ]
-    reader = LogReader()
-    reader.feed("job.log", lines + excerpt((0, 0, 8), (2, 0, 9), (3, 0, 9), (1, 0, 8), (0, 1, 8)))
-    (late,) = behind(groups_of(reader.report))
+    lines += excerpt((0, 0, 8), (2, 0, 9), (3, 0, 9), (1, 0, 8), (0, 1, 8))
+    (late,) = behind(groups_of(fed(lines)))
     assert (late.name, late.waiting) == ("rank 1", ("rank 0",))
     assert late.place == "job.log line 8"
 
@@ -303,9 +296,8 @@ def test_communicators_of_one_size_that_an_old_version_does_not_name() -> None:
     ],
 )
 def test_a_text_that_ends_in_a_line_accuses_nobody(end: list[str], severity: str) -> None:
-    reader = LogReader()
-    reader.feed("job.log", [*excerpt((0, 40, 8), (1, 40, 8), (0, 41, 8)), *end])
-    (late,) = hang_findings(groups_of(reader.report))
+    lines = [*excerpt((0, 40, 8), (1, 40, 8), (0, 41, 8)), *end]
+    (late,) = hang_findings(groups_of(fed(lines)))
     assert (late.check, late.severity) == ("rank-behind", severity)
 
 
@@ -329,9 +321,6 @@ def test_the_second_part_of_a_log_is_named_where_it_says_something() -> None:
 )  # fmt: skip
 def test_ranks_that_ras_names(counts: tuple[str, ...], who: str, severity: str) -> None:
     text = ["#0-0 (ab) MISMATCH", "  Communicator ranks have different AllReduce operation counts"]
-    reader = LogReader()
-    reader.feed(
-        "ras.txt", [*text, *counts[:-1], f"  {counts[-1]} GPU 1 managed by process 9 on node a"]
-    )
-    (late,) = hang_findings(reader.finish().ras.groups())
+    lines = [*text, *counts[:-1], f"  {counts[-1]} GPU 1 managed by process 9 on node a"]
+    (late,) = hang_findings(fed(lines).ras.groups())
     assert late.subject == f"{who} of ab, AllReduce" and late.severity == severity

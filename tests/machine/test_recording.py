@@ -4,7 +4,7 @@ raised.
 
 import json
 import random
-from collections.abc import Callable
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from collbench.core.errors import UsageError
 from collbench.machine.discovery import dumps, links_table, loads, record, topology_of
 from tests.support import fake_hosts as hosts
 from tests.support.fake_nvml import driver
+from tests.support.tables import cells_of
 
 
 @pytest.fixture(scope="module")
@@ -23,40 +24,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
         return dumps([record(root)])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda data: data.update(format="x"), "its format is not collbench-recording"),
-        (
-            lambda data: data.update(version=2),
-            "version 2 of collbench-recording; this collbench reads 1",
-        ),
-        (lambda data: data.update(hosts=[]), "hosts is not a list of at least one host"),
-        (
-            lambda data: data["hosts"][0].update(gpus={}),
-            r"hosts\[0\]\.gpus is an object, not a list",
-        ),
-        (
-            lambda data: data["hosts"][0]["gpus"][1].update(uuid=7),
-            r"hosts\[0\]\.gpus\[1\]\.uuid is 7, not a text",
-        ),
-        (
-            lambda data: data["hosts"][0].update(cuda=[9]),
-            r"hosts\[0\]\.cuda: 9 is the number of no GPU",
-        ),
-        (lambda data: data["hosts"][0].update(cuda=[1, 1]), r"hosts\[0\]\.cuda: 1 comes twice"),
-        (
-            lambda data: data["hosts"][0]["pairs"][0].update(b=77),
-            r"hosts\[0\]\.pairs: 77 is the number of no GPU",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("keys", "value", "words"), cells_of(__file__, "broken-recordings.tsv"))
 def test_a_broken_recording_is_refused_with_the_place(
-    saved: str, change: Callable[[dict[str, Any]], object], words: str
+    saved: str, keys: str, value: str, words: str
 ) -> None:
-    data = json.loads(saved)
-    change(data)
-    with pytest.raises(UsageError, match=words) as refused:
+    data = place = json.loads(saved)
+    *above, last = (int(key) if key.isdecimal() else key for key in keys.split())
+    for key in above:
+        place = place[key]
+    place[last] = json.loads(value)
+    with pytest.raises(UsageError, match=re.escape(words)) as refused:
         loads(json.dumps(data), "bug.json")
     assert refused.value.message.startswith("bug.json")
 
