@@ -17,6 +17,7 @@ from collbench.doctor.check import (
 from tests.doctor.plants import PLANTS, Plant, left_out
 from tests.support.evidence import clean
 
+
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
     asked = description(identifier)
