@@ -280,8 +280,8 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 class Check(Protocol):
-    """Each has a table in profiles/causes/checks.toml, and a planted fault: PLANTS of
-    tests/doctor/plants/NAME.py. One whose cause can be switched has `experiment`.
+    """Each has a table in profiles/causes/checks.toml, and a planted fault in
+    tests/doctor/plants.toml. One whose cause can be switched has `experiment`.
     """
 
     def find(self, evidence: Evidence) -> Iterable[Finding]:
