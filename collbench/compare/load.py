@@ -86,9 +86,8 @@ def _load(file: Path) -> ResultFile:
         raise UsageError(
             f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
         )
-    bare = b"" if len(data) > MOST_FOREIGN_BYTES or own.is_mine(data) else _bare(data)
-    if own.is_mine(bare) or bare.lstrip().startswith(b"{"):  # a document behind tags
-        data = bare
+    if own.BEGINNING in data or b"{" in data:
+        data = _document(data)
     if own.is_mine(data):
         _refuse_many(name, data.count(b"\n") - 1)
         records, remarks = own.read(data, name)
@@ -110,9 +109,15 @@ def _load(file: Path) -> ResultFile:
     )
 
 
-def _bare(data: bytes) -> bytes:
-    """A text without what all its lines have before them."""
-    return "\n".join(without_prefix(plain_text(data.decode(errors="replace")).split("\n"))).encode()
+def _document(data: bytes) -> bytes:
+    """Our CSV or JSON that stands behind tags, in quotes or in a log driver's lines; other data as
+    it is.
+    """
+    if own.is_mine(data) or len(data) > MOST_FOREIGN_BYTES:
+        return data
+    lines = plain_text(data.decode(errors="replace")).split("\n")
+    bare = "\n".join(without_prefix(lines)).encode()
+    return bare if own.is_mine(bare) or bare.lstrip().startswith(b"{") else data
 
 
 def _network_gbits(text: str) -> float:

@@ -46,7 +46,7 @@ _LABEL = re.compile("GPU|NIC|mlx|Link")
 
 
 def plain(line: str) -> str:
-    r"""A line without its end, colours, marks of quotes, links and entities.
+    r"""A line without its end, colours, marks of quotes, links, entities and hard blanks.
 
     >>> plain("> \x1b[33mn1:7:7 [0] NCCL INFO a &lt;b&gt;\x1b[0m \r\n")
     'n1:7:7 [0] NCCL INFO a <b>'

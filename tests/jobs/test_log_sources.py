@@ -49,15 +49,17 @@ def test_no_source_discards_another() -> None:
     assert "line 37, and may follow from it" in killed.why  # the Xid, not the time-out before it
 
 
-def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait() -> None:
+@pytest.mark.parametrize("tag", ["", "[1,7]<stdout>:"])
+def test_ras_says_who_is_missing_and_the_watchdog_that_the_others_wait(tag: str) -> None:
     text = (
-        "INCOMPLETE\n  Missing communicator data from 1 job process\n"
+        "Errors\nINCOMPLETE\n  Missing communicator data from 1 job process\n"
         "  Process 9 on node a managing GPU 3\n#0-0 (ab) INCOMPLETE\n  The missing rank: 3\n"
     )
     for rank in range(3):
         text += f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, "
         text += "OpType=ALLREDUCE, NumelIn=8)\n"
-    found = {one.check: one for one in findings_of(text)}
+    tagged = "".join(f"{tag}{line}\n" for line in text.splitlines())
+    found = {one.check: one for one in findings_of(tagged)}
     assert found.keys() == {"ras-missing", "timeout"}
     assert found["ras-missing"].subject == "rank 3; process 9 on node a (GPU 3)"
 

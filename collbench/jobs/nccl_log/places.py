@@ -62,6 +62,8 @@ def owner(line: str) -> str:
     ('rank 3', 'process 617', 'host n1')
     >>> owner("Feb 20 18:59:13 n2 kernel: NVRM: GPU 0000:01:00.0: RmInitAdapter failed!")
     'GPU 0000:01:00.0, host n2'
+    >>> owner("[1,0]<stderr>:[rank5]: x"), owner("[1,0]<stderr>: x")  # a launcher's tag comes last
+    ('rank 5', 'rank 0')
     """
     text, names = line[:500], []
     for rows in _owners():

@@ -37,7 +37,7 @@ _ROW = re.compile(
 _COMM = re.compile(r"#(?P<group>\d{1,9})-\d{1,9} \((?P<name>[0-9a-fA-F]{1,16})\) (?P<kind>[A-Z]+)")
 # alone in its line, or behind what a logger puts before each
 _SECTION = re.compile(
-    r"(?<!\S)(?P<name>INCOMPLETE|DEAD|TIMEOUT|Errors|Warnings)\s*\Z"
+    r"(?:(?<!\S)|(?<=>:))(?P<name>INCOMPLETE|DEAD|TIMEOUT|Errors|Warnings)\s*\Z"
     r"|(?<!\S)\d+ job process(?:es)? (?:is|are) considered (?P<dead>dead)"
     r"|(?<!\S)(?:Communicators\.\.\.|Group +Comms|Encountered \d+ communication"
     r"|(?:Initialization|Asynchronous) errors?)(?:\s|\Z)"
