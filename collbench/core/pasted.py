@@ -5,7 +5,7 @@ before every line.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
 _ESCAPE = re.compile(
@@ -31,6 +31,9 @@ _MARKDOWN = re.compile(r"\\([#_*\[\]])")
 # what log drivers that write a JSON object a line call the text of the line
 _KEYS = ("log", "message", "msg", "line", "body", "MESSAGE", "textPayload")
 _CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"\\]|\\.)*)')
+# what a container's runtime writes before a line (CRI), and before a part of one that is too long
+_PARTED = re.compile(r"\d{4}-\d\d-\d\dT\S{8,40} (?P<stream>stdout|stderr) (?P<tag>[PF]) ")
+_MOST_PARTED = 1 << 20  # characters of a line in parts
 _NARROWEST, _WIDEST = 60, 200  # columns of terminals
 # how a line begins that is no rest; characters by which a tag of all lines is told
 _HEAD, _TAG = re.compile(r"[#$|](?:\s|\Z)"), 8
@@ -82,9 +85,36 @@ def entry_of(line: str) -> str | None:
     return max(texts, key=len, default=None)
 
 
+def unparted(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Numbered lines, of which a container's runtime wrote some in parts: all but the last of such
+    a line have the tag P, and those of the other stream may stand between.
+
+    >>> lines = ("stderr P NC", "stdout F a", "stderr F CL")
+    >>> log = enumerate((f"2026-01-02T03:04:05.1Z {one}" for one in lines), 1)
+    >>> [(number, line[23:]) for number, line in unparted(log)]
+    [(2, 'stdout F a'), (3, 'stderr F NCCL')]
+    """
+    begun: dict[str, str] = {}
+    number = 0
+    for number, line in lines:
+        found = _PARTED.match(line) if begun or " P " in line else None
+        if found is None:
+            yield number, line
+            continue
+        text = f"{line[: found.start('tag')]}F {line[found.end() :]}"
+        if before := begun.pop(found["stream"], ""):
+            text = before.rstrip("\r\n") + line[found.end() :]
+        if found["tag"] == "P" and len(text) < _MOST_PARTED:
+            begun[found["stream"]] = text
+        else:
+            yield number, text
+    yield from ((number, text) for text in begun.values())
+
+
 def plain_text(text: str) -> str:
     """All lines of a text so, out of the JSON of a log driver, which may part a line."""
     lines = re.sub(r"\r+\n?|[\u2028\u2029]", "\n", text).split("\n")
+    lines = [line for _, line in unparted(enumerate(lines))]
     entries = [(line, entry_of(line)) for line in lines]
     if any(entry and entry.endswith("\n") for _, entry in entries):
         whole = (f"{line}\n" if entry is None else entry for line, entry in entries)

@@ -19,7 +19,7 @@ from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
 from collbench.compare.page.data import Opening, PageData, data_element, page_data
 from collbench.compare.tables.summary import counts, measured_text
-from collbench.core.text import texts_of
+from collbench.core.text import counted, texts_of
 from collbench.core.web.html import element, section
 from collbench.core.web.parts import document, part, style
 from collbench.core.web.svg import clean
@@ -49,7 +49,8 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
         parts = [element("h3", "new"), *parts, element("h3", "base")]
         parts.append(tables.origin(base, base_summary))
         files["base"] = curves_of(base_summary)
-        lead += f"; against {base_name}, {len(base.records)} rows. The tables are of the former."
+        lead += f"; against {base_name}, {counted(len(base.records), 'row')}."
+        lead += " The tables are of the former."
     after = [
         answered.text,
         tables.doubts(summary),

@@ -90,7 +90,7 @@ def _group(one: Change) -> str:
     """A group that changed as a whole, or of which several rows did."""
     whole = "" if one.several else " as a whole"
     change = between(one.ratio, one.low, one.high).removesuffix(")")
-    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {change}, {one.rows} rows)"
+    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {change}, {counted(one.rows, 'row')})"
 
 
 def between(ratio: float, low: float, high: float) -> str:

@@ -272,7 +272,7 @@ def _checks(rows: Sequence[Record]) -> str:
     unchecked = sum("unchecked" in row.notes.split() for row in timed)
     if unchecked == len(timed):
         return "no data was checked, "
-    return f"data right, but unchecked in {unchecked} rows, " if unchecked else "data right, "
+    return "data right, " + f"but unchecked in {counted(unchecked, 'row')}, " * bool(unchecked)
 
 
 BOUNDS = "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy."

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from collbench.core.pasted import entry_of, plain
+from collbench.core.pasted import entry_of, plain, unparted
 from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import LineKind, kinds, match_of
@@ -126,7 +126,7 @@ class LogReader:
         before = counters.lines
         self._line, self._last = 0, ""
         try:
-            self._take(numbered(lines))
+            self._take(unparted(numbered(lines)))
         finally:  # of a damaged archive what comes before is kept
             counters.lines = before + self._line
         is_cut = self._headers.is_beginning(self._last) or _WATCHDOG_CUT.match(self._last)
