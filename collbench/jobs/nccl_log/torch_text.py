@@ -25,7 +25,7 @@ _AT = re.compile(
     r"(?:Timeout at NCCL work|work sequence id|watchdog at work): (?P<number>\d{1,18})"
 )
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
-TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
+TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "[Rank ", "ollective", "FR dumps")
 UNNAMED = "that the lines do not name"  # a group, or several
 _MOST_APART = 16  # operations that a rank takes more or less, as in a branch
 _MOST_RANKS = 1 << 20
