@@ -255,3 +255,16 @@ def numbered(kind: NumberKind) -> Mapping[int, KnownError]:
     }
     tables = catalog.load("causes", "numbers").get(kind, {})
     return rows | {int(number): error_of(table) for number, table in tables.items()}
+
+
+def cut_note(kind: NumberKind, number: int, text: str) -> str:
+    """What to say of a number at the end of a text that may be the first digits of another one, as
+    where a line was cut at the width of a terminal.
+
+    >>> cut_note("completions", 1, "with error 1"), cut_note("completions", 12, "error 12")
+    (' The line ends there: digits may be missing.', '')
+    """
+    digits = str(number)
+    others = (str(one) for one in numbered(kind) if one != number)
+    is_open = text.rstrip().endswith(digits) and any(one.startswith(digits) for one in others)
+    return " The line ends there: digits may be missing." * is_open

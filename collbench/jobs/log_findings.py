@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted, some_of
 from collbench.doctor.check import Finding, Severity, ranked
-from collbench.jobs.log_errors import IB_COMPLETION, is_mild, numbered
+from collbench.jobs.log_errors import IB_COMPLETION, cut_note, is_mild, numbered
 from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, merged
@@ -172,7 +172,8 @@ def _completion(status: int, subject: str, seen: str) -> Finding:
     if known is None:
         return told("ib-completion", f"{subject}, status {status}", seen)
     number = f"status {status} = {known.name}"
-    what, why = f"{subject}, {number}", f"{number}: {known.why}."
+    what = f"{subject}, {number}"
+    why = f"{number}: {known.why}.{cut_note('completions', status, seen)}"
     return log_finding("ib-completion", what, seen, why, known.change, "fault")
 
 

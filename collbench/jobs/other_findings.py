@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from collbench.core.text import counted, some_of
 from collbench.doctor.check import Finding, Severity
-from collbench.jobs.log_errors import IB_COMPLETION, KnownError, is_mild, known_error, numbered
+from collbench.jobs.log_errors import (
+    IB_COMPLETION,
+    KnownError,
+    NumberKind,
+    cut_note,
+    is_mild,
+    known_error,
+    numbered,
+)
 from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen
@@ -19,6 +27,7 @@ from collbench.jobs.said import own_words, said, says_why
 _MOST_SHOWN = 300  # characters of a line
 _NEAR_LINES = 10  # in which errors are of one message
 _CAME = re.compile(r"world_size=(?P<world>\d{1,6}), worker_count=(?P<count>\d{1,6})")
+_GIVERS = {"sxids": "NVSwitch", "xids": "driver"}
 _ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
 
 _FIRST = (
@@ -52,17 +61,16 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
 def _xids(report: LogReport) -> Iterator[Finding]:
     for code, seen in sorted(report.xids.items()):
         is_switch = report.xid_texts[code].startswith("SXid")
-        known = numbered("sxids" if is_switch else "xids").get(code)
-        word = "SXid" if is_switch else "Xid"
+        kind: NumberKind = "sxids" if is_switch else "xids"
+        known, word = numbered(kind).get(code), "SXid" if is_switch else "Xid"
+        told_as = f"{known.name}; {known.why}" if known else f"an error of the {_GIVERS[kind]}"
         is_mild = "onfatal" in report.xid_texts[code]  # the line's own word, of NVLink's units
         buses = some_of(sorted(seen.hosts))
         yield log_finding(
             "xid",
             f"{word} {code} on {buses}",
             f"{places(seen)}: {report.xid_texts[code]}",
-            f"{word} {code}: {known.name}; {known.why}."
-            if known
-            else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
+            f"{word} {code}: {told_as}.{cut_note(kind, code, report.xid_texts[code])}",
             known.change
             if known and not is_mild
             else f"look it up in NVIDIA's catalogue of {word} errors",

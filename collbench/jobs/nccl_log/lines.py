@@ -103,7 +103,7 @@ class Headers:
         """
         at = line.find(_MARK)
         if at < 0:
-            if line.startswith(_MARK[1:]):
+            if _MARK[1:] in line:
                 yield from self._searched(line)
             return
         # the commonest line: one header, which has been seen before
