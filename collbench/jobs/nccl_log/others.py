@@ -33,7 +33,7 @@ _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
 # with other numbers it says something else
 _BY_NUMBER = re.compile(
-    rb"signal|exit|code|status|error|fail|xid|fault|time.?out|edac", re.IGNORECASE
+    rb"signal|exit|code|status|error|fail|xid|(?<!de)fault|time.?out|edac", re.IGNORECASE
 )
 _DIGITS = b"0123456789"
 _ZERO = re.compile(r"(?<![\w.])0(?![\w.])")
