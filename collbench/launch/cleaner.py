@@ -165,19 +165,21 @@ def used_files() -> set[Path]:
     """Files that any process has open, and those of /dev/shm that it has mapped. Whoever makes one
     has it open until it is mapped: it is looked for in this order.
     """
-    found = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            found.add(link.readlink())
+    found = set[Path]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            for link in (process / "fd").iterdir():
+                with suppress(OSError):
+                    found.add(link.readlink())
     return found | mapped_files()
 
 
 def mapped_files(pid: str = "[0-9]*") -> set[Path]:
     """Files of /dev/shm that a process has mapped, or any process, and that still have a name."""
-    found = set()
-    for maps in Path("/proc").glob(f"{pid}/maps"):
+    found = set[Path]()
+    for process in Path("/proc").glob(pid):
         with suppress(OSError):
-            for line in maps.read_text().splitlines():
+            for line in (process / "maps").read_text().splitlines():
                 path = line.split(maxsplit=5)[5:]
                 # one that has no name any more ends in " (deleted)"
                 if (

@@ -1,5 +1,6 @@
 """What a cleaner does: which memory of MPI's it removes, and which launcher it ends."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -53,6 +54,23 @@ def test_memory_that_a_process_has_stays(memory: Path) -> None:
     assert memory.exists()
     assert memory in mapped_files("self")
     mapped.close()
+
+
+@needs_shared
+@pytest.mark.parametrize("look", ["listdir", "scandir"])
+def test_a_process_that_ends_meanwhile_keeps_no_file(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    real = getattr(os, look)
+
+    def gone(path: object = ".") -> object:
+        if str(path) == f"/proc/{os.getpid()}/fd":
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(os, look, gone)
+    remove_memory_of_mpi(time.time() - CLOCK_S, wait_s=0)
+    assert not memory.exists()
 
 
 def test_the_file_of_mpichs_launcher_is_known_by_its_time(
