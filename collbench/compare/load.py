@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.readers import own
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
-from collbench.core.pasted import joined, plain_text, without_prefix
+from collbench.core.pasted import WORD, joined, plain_text, without_prefix
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 from collbench.core.screen import remark
@@ -31,7 +31,7 @@ _FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > par
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
 _MOST_JOINED = 1 << 20  # characters of a text that a terminal may have broken
-_BROKEN = "lines were broken at the width of a terminal: each is read with its rest"
+_BROKEN = "lines were broken at the width of a terminal or a mail: each is read with its rest"
 _RUN = re.compile(r"@[\w-]{1,41}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
@@ -176,9 +176,9 @@ def _place_of(bytes_: bytes, data: bytes) -> int | None:
 
 def _fuller(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
     """What a text has, or what it has with its lines joined if that is more."""
-    whole = joined(text) if len(text) <= _MOST_JOINED else text
+    ways = ((), (WORD,), (WORD, " ")) if len(text) <= _MOST_JOINED else ()
     found, errors = [], []
-    for part in dict.fromkeys((text, whole)):
+    for part in dict.fromkeys((text, *(joined(text, *way) for way in ways))):
         try:
             found.append((part, _records_of(_cleaned(part), name)))
         except UsageError as error:

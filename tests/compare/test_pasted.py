@@ -1,7 +1,9 @@
 """What people paste: tables without hashes, without headings, of other tools, and no results."""
 
 import re
+from itertools import chain
 from pathlib import Path
+from textwrap import wrap
 
 import pytest
 
@@ -53,7 +55,10 @@ def test_a_terminal_broke_the_lines(tmp_path: Path, width: int) -> None:
     lines = [f"[default0]:{line}" for line in text.splitlines()]
     broken = [line[at : at + width] for line in lines for at in range(0, len(line), width)]
     whole = load(written(tmp_path, "\n".join(lines), "allreduce.txt")).records
-    assert load(written(tmp_path, "\n".join(broken), "allreduce.txt")).records == whole
+    cut = map(str.rstrip, broken)
+    by_words = (wrap(line, width, replace_whitespace=False) for line in text.splitlines())
+    for pasted in (broken, cut, chain(*by_words)):
+        assert load(written(tmp_path, "\n".join(pasted), "allreduce.txt")).records == whole
 
 
 def test_rows_of_one_length_are_not_joined(tmp_path: Path) -> None:
