@@ -16,6 +16,8 @@ from collbench.core.verdict import interval
 MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
+# of two runs: rows, and how many times as long all of these took, that no chance explains
+_FEWEST_SHIFTED, _SHIFTED = 5, 1.25
 NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(
@@ -264,7 +266,30 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
                 f" {MOST_REPEATS} are read",
                 "give a part of the file",
             )
+    _refuse_shifted(list(groups.values()), name)
     return [_joined([row for _, _, row in group]) for group in groups.values()]
+
+
+def _refuse_shifted(
+    groups: Sequence[Sequence[tuple[ForeignTable, int, Record]]], name: str
+) -> None:
+    """Raise UsageError if all rows of one table took longer, or shorter, than those of the first,
+    as repeats do not: something was changed between.
+    """
+    ratios: dict[tuple[int, int], list[float]] = {}
+    for (first, _, row), *others in groups:
+        for table, _, other in others:
+            if table is not first and row.time_us and other.time_us:
+                ratio = other.time_us / row.time_us
+                ratios.setdefault((first.first, table.first), []).append(ratio)
+    for (one, another), all_of in ratios.items():
+        low, high = min(all_of), max(all_of)
+        if len(all_of) >= _FEWEST_SHIFTED and (low > _SHIFTED or high < 1 / _SHIFTED):
+            raise UsageError(
+                f"{name}, lines {one} and {another}: no repeats: all {len(all_of)} rows of the"
+                f" second run took {low:.2g} to {high:.2g} times as long",
+                "give each run a file of its own: collbench compare AFTER BEFORE",
+            )
 
 
 def _difference(a: ForeignTable, b: ForeignTable) -> str:
