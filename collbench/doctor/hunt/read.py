@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from collbench.core.catalog import read_by
 from collbench.core.errors import UsageError
 from collbench.core.pairwise import MODES, WHERES, PairSample, PairWorld
 from collbench.core.reading import read_text
@@ -132,6 +133,8 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
             if known in heads
         }
         if missing := [field for field in _NEEDED if field not in places]:
+            if known := read_by(text, name, "hunt --from"):
+                _refuse(name, f"this is {known[0]}, no list of rates of pairs", known[1])
             hint = f"a CSV of pairs has columns such as {', '.join(_NEEDED)}"
             _refuse(name, f"no column {', '.join(missing)}", hint)
         for number, row in enumerate(rows, start=first_number):
