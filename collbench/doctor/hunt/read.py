@@ -121,7 +121,8 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     try:
         skipped = _lines_before(lines)
         if skipped is not None:
-            rows, first_number = map(_plain_fields, lines[skipped:]), skipped + 1
+            rows = _without_prose([_plain_fields(line) for line in lines[skipped:]])
+            first_number = skipped + 1
         else:
             is_cut_by_semicolons = ";" in lines[0] and "," not in lines[0]
             rows = csv.reader(lines, delimiter=";" if is_cut_by_semicolons else ",")
@@ -145,6 +146,15 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
                 yield number, {field: row[place].strip() for field, place in places.items()}
     except csv.Error as error:
         _refuse(name, f"not CSV: {error}")
+
+
+def _without_prose(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Plain lines, empty where words stand between them that have no number and name no host."""
+    hosts = {host for row in rows if len(row) == 3 for host in row[:2]}
+    return [
+        row if len(row) == 3 or hosts & {*row} or any(map(str.isdigit, "".join(row))) else []
+        for row in rows
+    ]
 
 
 def _lines_before(lines: Sequence[str]) -> int | None:
