@@ -8,7 +8,7 @@ from textwrap import wrap
 import pytest
 
 from collbench.compare.load import load
-from collbench.core.errors import UsageError
+from collbench.core.errors import NoRowError, UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, SWEEP, written
 
@@ -158,6 +158,12 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
     fast = f"initializing CUDA\n{PERFTEST}".replace("80.00", "97.00")
     (said,) = (one for one in load(written(tmp_path, fast, "ib.txt")).remarks if "97 Gb/s" in one)
     assert "a port of 100 Gb/s" in said and "way to the GPU" in said
+
+
+def test_peer_access_between_gpus_of_different_kinds(tmp_path: Path) -> None:
+    text = P2P.partition("Unidir")[0].replace("1, Card", "1, Other")
+    with pytest.raises(NoRowError, match="Card and Other are of different kinds"):
+        load(written(tmp_path, f"{text}Device=0 CANNOT Access Peer Device=1\n", "x.txt"))
 
 
 @pytest.mark.parametrize("text", [P2P.partition("Unidir")[0], PERFTEST.partition(" 65536")[0]])
