@@ -218,11 +218,22 @@ def _answer(files: Sequence[Path], options: Options) -> int:
     if options["html"] is not None:
         return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
+        from collbench.compare.load import load_runs
+        from collbench.compare.readers.foreign import TwoRunsError
+
         try:
             loaded = _loaded(files)[0]
         except NoRowError as error:
             say("\n".join(wrapped(f"{error.message}. Next: {error.hint}", width(sys.stdout))))
             return CHANGED_CODE
+        except TwoRunsError as error:
+            if any(options[name] for name in ("env", "tuner", "plot", "json", "against")):
+                raise
+            runs = load_runs(error)
+            _say_remarks(runs)
+            said = f"{error.message}. The second against the first:"
+            say("\n".join((*wrapped(said, width(sys.stdout)), "")))
+            return _compare(runs[1], runs[:1], options)
         return _show_one(loaded, options)
     new, *bases = _loaded(files)
     if options["bases"]:
@@ -256,9 +267,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
         from collbench.jobs.causes_in import with_cause
 
         raise with_cause(error, files) from None
-    for one in loaded:
-        for text in one.remarks:
-            say(f"{one.name}: {text}", err=True)
+    _say_remarks(loaded)
     if len(loaded) > 1:
         return loaded
     from collbench.compare.merge import together
@@ -272,6 +281,12 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
             err=True,
         )
     return [replace(one, records=records)]
+
+
+def _say_remarks(loaded: Sequence["ResultFile"]) -> None:
+    for one in loaded:
+        for text in one.remarks:
+            say(f"{one.name}: {text}", err=True)
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collbench.compare.readers import own
+from collbench.compare.readers.foreign import TwoRunsError
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
 from collbench.core.pasted import WORD, joined, plain_text, without_prefix
@@ -99,8 +100,29 @@ def _load(file: Path) -> ResultFile:
             "leave NCCL's own lines out: grep -v 'NCCL '",
         )
     text = data.decode(errors="replace")
+    try:
+        return _of_text(text, name)
+    except TwoRunsError as error:
+        error.whole = text
+        raise
+
+
+def load_runs(error: TwoRunsError) -> tuple[ResultFile, ResultFile]:
+    """The two runs of a file that holds both, each with what stands above the first. Raises the
+    error, or another, if they cannot be told apart.
+    """
+    lines, name = error.whole.split("\n"), error.message.partition(",")[0]
+    if not error.first or error.whole.lstrip().startswith("{"):
+        raise error
+    above = [*lines[: error.first - 1], *[""] * (error.last + 1 - error.first)]
+    second = "\n".join((*above, *lines[error.last :]))
+    first = "\n".join((*lines[: error.last], ""))
+    return _of_text(first, f"{name} (first run)"), _of_text(second, f"{name} (second run)")
+
+
+def _of_text(text: str, name: str) -> ResultFile:
     kind, records, remarks = _fuller(text, name)
-    if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
+    if not text.endswith("\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
     if any(abs(getattr(one, column)) > MOST_INTEGER for one in records for column in INTEGERS):
         raise UsageError(f"{name}: a number is too large: it has over 64 bits", "mend the file")
