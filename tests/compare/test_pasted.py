@@ -8,7 +8,7 @@ from textwrap import wrap
 import pytest
 
 from collbench.compare.load import load
-from collbench.core.errors import NoRowError, UsageError
+from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, SWEEP, written
 
@@ -29,6 +29,7 @@ Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
      0 1500.00  {there}
      1   {back} 1500.00
 """
+OTHERS = P2P.partition("Unidir")[0].replace("1, Card", "1, Other")
 SAMPLE = """ Host to Device Bandwidth, 1 Device(s)
    Transfer Size (Bytes)        Bandwidth(GB/s)
    32000000                     13.1
@@ -160,12 +161,6 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
     assert "a port of 100 Gb/s" in said and "way to the GPU" in said
 
 
-def test_peer_access_between_gpus_of_different_kinds(tmp_path: Path) -> None:
-    text = P2P.partition("Unidir")[0].replace("1, Card", "1, Other")
-    with pytest.raises(NoRowError, match="Card and Other are of different kinds"):
-        load(written(tmp_path, f"{text}Device=0 CANNOT Access Peer Device=1\n", "x.txt"))
-
-
 @pytest.mark.parametrize("text", [P2P.partition("Unidir")[0], PERFTEST.partition(" 65536")[0]])
 def test_outputs_without_a_rate_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
@@ -211,6 +206,10 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
         ("# size count type time | # size count type time\n", "two tables side by side"),
         ("nccom-test -r 2 allr\n", "collectives on AWS Neuron"),
         ("allr: 40.1 GB/s\n", "rates by a program that we do not know"),
+        (
+            f"{OTHERS}Device=0 CANNOT Access Peer Device=1\n",
+            "Card and Other are of different kinds",
+        ),
         (SAMPLE, "1 value left out .line 1.: 13.1, as PCIe 3.0 x16 or 4.0 x8 gives"),
         (UCX.format(2325.25, 21526.05), "unsteady: 2.44 to 22.6 GB/s within one test"),
         (UCX.format(9 * 10**5, 9 * 10**5), "more than links of a GPU carry"),

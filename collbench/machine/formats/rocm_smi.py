@@ -60,7 +60,8 @@ def read(text: str, name: str) -> Topology:
     lines = list(_paste.lines(text))
     # a terminal may have broken them
     whole = [line for line in joined("\n".join(lines), WORD).split("\n") if line]
-    tables = max((_tables(one) for one in (whole, lines)), key=_cells)
+    found = (_tables(one) for one in (whole, lines))
+    tables = max(found, key=lambda read: sum(len(one.cells) for one in read.values()))
     types = tables.get("link type") or tables.get("access")
     if types is None or len(types.labels) > _MAX_GPUS or len(text) > _MAX_TEXT_CHARS:
         raise UsageError(f"{name}: no whole table of link types between GPUs, or of too many")
@@ -92,10 +93,6 @@ def read(text: str, name: str) -> Topology:
         notes=tuple(notes),
         p2p=p2p,
     )
-
-
-def _cells(tables: Mapping[str, _Table]) -> int:
-    return sum(len(table.cells) for table in tables.values())
 
 
 def _access(tables: Mapping[str, _Table], gpus: int) -> dict[tuple[str, str, str], str]:
