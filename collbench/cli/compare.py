@@ -233,7 +233,7 @@ def _answer(files: Sequence[Path], options: Options) -> int:
             _say_remarks(runs)
             said = f"{error.message}. The second against the first:"
             say("\n".join((*wrapped(said, width(sys.stdout)), "")))
-            return _compare(runs[1], runs[:1], options)
+            return _compare(runs[1], runs[:1], {**options, "force": True})
         return _show_one(loaded, options)
     new, *bases = _loaded(files)
     if options["bases"]:
