@@ -218,7 +218,6 @@ def _answer(files: Sequence[Path], options: Options) -> int:
     if options["html"] is not None:
         return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
-        from collbench.compare.load import load_runs
         from collbench.compare.readers.foreign import TwoRunsError
 
         try:
@@ -229,6 +228,8 @@ def _answer(files: Sequence[Path], options: Options) -> int:
         except TwoRunsError as error:
             if any(options[name] for name in ("env", "tuner", "plot", "json", "against")):
                 raise
+            from collbench.compare.load import load_runs
+
             runs = load_runs(error)
             _say_remarks(runs)
             said = f"{error.message}. The second against the first:"

@@ -81,7 +81,8 @@ def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
     assert set(loaded.frame["ranks"]) == {8}
     assert set(loaded.frame["notes"]) == {"unchecked"}
     assert loaded.remarks == (
-        "no line names the GPUs (line 7): whether their rate is normal cannot be told",
+        "no line names the GPUs (line 7): whether their rate is normal cannot be told"
+        " without '# Rank 0 ... device 0'",
         "no result was checked (line 7: -c 0)",
         "how many ranks: 8, by busbw / algbw (line 7)",
     )
