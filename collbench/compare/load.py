@@ -108,9 +108,7 @@ def _load(file: Path) -> ResultFile:
 
 
 def load_runs(error: TwoRunsError) -> tuple[ResultFile, ResultFile]:
-    """The two runs of a file that holds both, each with what stands above the first. Raises the
-    error, or another, if they cannot be told apart.
-    """
+    """The runs of a file with two, each below what is above both. Raises UsageError if not."""
     lines, name = error.whole.split("\n"), error.message.partition(",")[0]
     if not error.first or error.whole.lstrip().startswith("{"):
         raise error

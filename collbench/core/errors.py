@@ -51,7 +51,7 @@ class UsageError(CollbenchError):
 
 
 class NoRowError(UsageError):
-    """A file of results says something, and has no row that could be compared."""
+    """A file of results says something, and has no row to compare."""
 
     exit_code = 1
 

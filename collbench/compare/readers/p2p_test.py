@@ -77,10 +77,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if able or refused:
             remarks.add(f"{counted(able, 'way')} between GPUs can be direct, {len(refused)} not")
         said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
-        why = "nvidia-smi topo -p2p r says what refuses; NCCL goes through the host there"
-        if refused:
-            raise NoRowError(f"{name}: {said}", why)
-        raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
+        hint = "give all that it prints; nvidia-smi topo -p2p r says what refuses peers"
+        raise (NoRowError if refused else UsageError)(f"{name}: {said}", hint)
     return merged(rows, name), remarks.texts()
 
 

@@ -121,8 +121,7 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     try:
         skipped = _lines_before(lines)
         if skipped is not None:
-            rows = _without_prose([_plain_fields(line) for line in lines[skipped:]])
-            first_number = skipped + 1
+            rows, first_number = _without_prose(lines[skipped:]), skipped + 1
         else:
             is_cut_by_semicolons = ";" in lines[0] and "," not in lines[0]
             rows = csv.reader(lines, delimiter=";" if is_cut_by_semicolons else ",")
@@ -148,8 +147,9 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         _refuse(name, f"not CSV: {error}")
 
 
-def _without_prose(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Plain lines, empty where words stand between them that have no number and name no host."""
+def _without_prose(lines: Sequence[str]) -> list[list[str]]:
+    """The fields of plain lines; none of words that have no number and name no host."""
+    rows = [_plain_fields(line) for line in lines]
     hosts = {host for row in rows if len(row) == 3 for host in row[:2]}
     return [
         row if len(row) == 3 or hosts & {*row} or any(map(str.isdigit, "".join(row))) else []

@@ -262,8 +262,8 @@ def _with_p2p(
         found = Counter(code for (_, _, one), code in statuses.items() if one == what)
         each = [f"{code} ({P2P_MEANINGS[code]}) for {count}" for code, count in found.items()]
         if each:
-            pairs = f"of {found.total()} ordered pairs of GPUs"
-            notes.append(f"peer access, {what}: {', '.join(each)} {pairs} (--p2p shows which)")
+            said = f"{', '.join(each)} of {found.total()} ordered pairs of GPUs"
+            notes.append(f"peer access, {what}: {said} (--p2p shows which)")
     return replace(topology, p2p=statuses, notes=(*topology.notes, *notes))
 
 
