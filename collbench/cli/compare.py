@@ -25,12 +25,12 @@ from collbench.cli._options import (
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.assessment import ASSESSMENT_FILES, write_assessment
 from collbench.core.catalog import results
-from collbench.core.errors import UsageError
+from collbench.core.errors import NoRowError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.options import Options, refuse
 from collbench.core.record import ACROSS, Record
 from collbench.core.screen import is_coloured, on_screen, remark, say, talk_beside, width
-from collbench.core.text import counted
+from collbench.core.text import counted, wrapped
 
 if TYPE_CHECKING:
     from collbench.compare.changes import Changes
@@ -218,7 +218,24 @@ def _answer(files: Sequence[Path], options: Options) -> int:
     if options["html"] is not None:
         return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
-        return _show_one(_loaded(files)[0], options)
+        from collbench.compare.readers.foreign import TwoRunsError
+
+        try:
+            loaded = _loaded(files)[0]
+        except NoRowError as error:
+            say("\n".join(wrapped(f"{error.message}. Next: {error.hint}", width(sys.stdout))))
+            return CHANGED_CODE
+        except TwoRunsError as error:
+            if any(options[name] for name in ("env", "tuner", "plot", "json", "against")):
+                raise
+            from collbench.compare.load import load_runs
+
+            runs = load_runs(error)
+            _say_remarks(runs)
+            said = f"{error.message}. The second against the first:"
+            say("\n".join((*wrapped(said, width(sys.stdout)), "")))
+            return _compare(runs[1], runs[:1], {**options, "force": True})
+        return _show_one(loaded, options)
     new, *bases = _loaded(files)
     if options["bases"]:
         return _compare(new, bases, options)
@@ -251,9 +268,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
         from collbench.jobs.causes_in import with_cause
 
         raise with_cause(error, files) from None
-    for one in loaded:
-        for text in one.remarks:
-            say(f"{one.name}: {text}", err=True)
+    _say_remarks(loaded)
     if len(loaded) > 1:
         return loaded
     from collbench.compare.merge import together
@@ -267,6 +282,12 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
             err=True,
         )
     return [replace(one, records=records)]
+
+
+def _say_remarks(loaded: Sequence["ResultFile"]) -> None:
+    for one in loaded:
+        for text in one.remarks:
+            say(f"{one.name}: {text}", err=True)
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
@@ -284,7 +305,6 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     if options["json"] != "-":
         say("\n".join(summary_lines(loaded.records, width(out), options["show_all"])))
     if loaded.kind != "collbench" and options["json"] != "-":
-        from collbench.core.text import wrapped
         from collbench.planning.expected import expected_lines
 
         for line in expected_lines(loaded.records, loaded.network_gbits):

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collbench.compare.readers import own
+from collbench.compare.readers.foreign import TwoRunsError
 from collbench.core.catalog import read_by, results
 from collbench.core.errors import UsageError
-from collbench.core.pasted import joined, plain_text, without_prefix
+from collbench.core.pasted import WORD, joined, plain_text, without_prefix
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 from collbench.core.screen import remark
@@ -31,7 +32,7 @@ _FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > par
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
 _MOST_JOINED = 1 << 20  # characters of a text that a terminal may have broken
-_BROKEN = "lines were broken at the width of a terminal: each is read with its rest"
+_BROKEN = "lines were broken at the width of a terminal or a mail: each is read with its rest"
 _RUN = re.compile(r"@[\w-]{1,41}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
@@ -99,8 +100,27 @@ def _load(file: Path) -> ResultFile:
             "leave NCCL's own lines out: grep -v 'NCCL '",
         )
     text = data.decode(errors="replace")
+    try:
+        return _of_text(text, name)
+    except TwoRunsError as error:
+        error.whole = text
+        raise
+
+
+def load_runs(error: TwoRunsError) -> tuple[ResultFile, ResultFile]:
+    """The runs of a file with two, each below what is above both. Raises UsageError if not."""
+    lines, name = error.whole.split("\n"), error.message.partition(",")[0]
+    if not error.first or error.whole.lstrip().startswith("{"):
+        raise error
+    above = [*lines[: error.first - 1], *[""] * (error.last + 1 - error.first)]
+    second = "\n".join((*above, *lines[error.last :]))
+    first = "\n".join((*lines[: error.last], ""))
+    return _of_text(first, f"{name} (first run)"), _of_text(second, f"{name} (second run)")
+
+
+def _of_text(text: str, name: str) -> ResultFile:
     kind, records, remarks = _fuller(text, name)
-    if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
+    if not text.endswith("\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
     if any(abs(getattr(one, column)) > MOST_INTEGER for one in records for column in INTEGERS):
         raise UsageError(f"{name}: a number is too large: it has over 64 bits", "mend the file")
@@ -176,9 +196,9 @@ def _place_of(bytes_: bytes, data: bytes) -> int | None:
 
 def _fuller(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
     """What a text has, or what it has with its lines joined if that is more."""
-    whole = joined(text) if len(text) <= _MOST_JOINED else text
+    ways = ((), (WORD,), (WORD, " ")) if len(text) <= _MOST_JOINED else ()
     found, errors = [], []
-    for part in dict.fromkeys((text, whole)):
+    for part in dict.fromkeys((text, *(joined(text, *way) for way in ways))):
         try:
             found.append((part, _records_of(_cleaned(part), name)))
         except UsageError as error:

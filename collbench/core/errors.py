@@ -3,7 +3,8 @@ it into.
 
     CollbenchError
     |-- UsageError           2  an option or a file says something that cannot be meant
-    |   `-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
+    |   |-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
+    |   `-- NoRowError       1  a file of results says something, and has no row to compare
     |-- UnavailableError     3  this environment cannot run it
     |   `-- RefusedError     3  a library refuses one way of doing it
     `-- HangError           4  a deadline passed
@@ -47,6 +48,12 @@ class UsageError(CollbenchError):
 
     exit_code = 2
     general_hint = "correct what the message names; --help explains what is allowed"
+
+
+class NoRowError(UsageError):
+    """A file of results says something, and has no row to compare."""
+
+    exit_code = 1
 
 
 class ScheduleError(UsageError):

@@ -35,6 +35,7 @@ _CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"
 _PARTED = re.compile(r"\d{4}-\d\d-\d\dT\S{8,40} (?P<stream>stdout|stderr) (?P<tag>[PF]) ")
 _MOST_PARTED = 1 << 20  # characters of a line in parts
 _NARROWEST, _WIDEST = 60, 200  # columns of terminals
+WORD = 12  # columns that are free where the next word of a table does not fit, or was only blanks
 # how a line begins that is no rest; characters by which a tag of all lines is told
 _HEAD, _TAG = re.compile(r"[#$|](?:\s|\Z)"), 8
 _TOKEN = re.compile(r"\d+|\s+|[A-Za-z]+|.")
@@ -124,11 +125,15 @@ def plain_text(text: str) -> str:
     return "\n".join(map(plain, lines))
 
 
-def joined(text: str) -> str:
+def joined(text: str, free: int = 0, between: str = "") -> str:
     r"""A text in which each line as long as the longest has the one after it behind it, as where a
     terminal broke them; its place is empty then. It is for who can tell whether that was right.
+    free: columns that a line may lack of that, such as WORD where its last blanks were cut, or
+    where it was broken at words, which have `between` between them.
 
     >>> joined("a" * 80 + "\nb\nc") == "a" * 80 + "b\n\nc"
+    True
+    >>> joined("a" * 75 + "\nb\n" + "c" * 80, WORD, " ") == "a" * 75 + " b\n\n" + "c" * 80
     True
     """
     lines: list[str] = []
@@ -138,10 +143,10 @@ def joined(text: str) -> str:
         return text
     for number, line in enumerate(given):
         is_whole = _HEAD.match(line) or line[:_TAG] == given[0][:_TAG]
-        is_rest = len(last) == width and not is_whole
+        is_rest = len(last) >= width - free and not is_whole
         lines.append("" if is_rest else line)
         at = at if is_rest else number
-        lines[at] += line if is_rest else ""
+        lines[at] += (between or " " * (width - len(last))) + line if is_rest else ""
         last = line
     return "\n".join(lines)
 

@@ -259,3 +259,21 @@ def test_the_hint_names_columns_that_do_make_rows_comparable(
     capsys.readouterr()
     assert run(["compare", str(new), str(base)]) == 1
     assert "--across" not in capsys.readouterr().out, "no option compares other types"
+
+
+def test_a_file_that_holds_two_runs_or_only_what_has_no_counterpart(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    table = "{0}\n$ mpirun -n 4 osu_bcast\n# OSU MPI Broadcast Latency Test\n# Size Avg Latency(us)"
+    rows = "".join(f"\n{8 << n}  {{1:.2f}}" for n in range(6)) + "\n"
+    runs = (tmp_path / "osu.txt", tmp_path / "sample.txt")
+    runs[0].write_text(
+        "".join((table + rows).format(*run) for run in (("before", 2), ("after", 4)))
+    )
+    heading = " Device to Host Bandwidth, 1 Device(s)\n Transfer Size (Bytes) Bandwidth(GB/s)\n"
+    runs[1].write_text(f"{heading} 32000000 6.1\n")
+    assert [run(["compare", str(file)]) for file in runs] == [0, 1]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "differs: before | after. The second against the first" in said and "6 worse" in said
+    assert "as PCIe 3.0 x8, 4.0 x4 or 2.0 x16" in said
+    assert run(["compare", str(runs[0]), "--json"]) == 2

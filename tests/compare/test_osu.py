@@ -128,10 +128,13 @@ def test_ranks_are_those_of_the_last_launch(tmp_path: Path) -> None:
 def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) -> None:
     table = "# OSU MPI Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4  {}\n"
     command = "$ mpirun -np 4 {} ./osu_allreduce -m 4:64\n"
-    once = "With hcoll\n" + command.format("")
+    once = "With hcoll\n```\n<pre>\n" + command.format("")
     text = once + table.format(2.5) + once + table.format(3.5)
     frame = load(written(tmp_path, text)).frame
     assert list(frame["repeat_times_us"]) == [(2.5, 3.5)]
+    runs = (once + table.format(us) + f"8 {us}\n16 {us}\n32 {us}\n64 {us}\n" for us in (1, 2))
+    with pytest.raises(UsageError, match="no repeats: all 5 rows of the second"):
+        load(written(tmp_path, "".join(runs)))
     for other in (command.format("--mca coll tuned"), f"export UCX_TLS=tcp\n{once}", f"No {once}"):
         with pytest.raises(UsageError, match=r"the (line|text) above differs"):
             load(written(tmp_path, text + other + table.format(4.5)))
@@ -176,6 +179,10 @@ def test_a_table_of_ucc_shows_its_ranks_by_its_bandwidths(tmp_path: Path) -> Non
     damaged = head + rows.format("262144 1048576") + "512 2048 2.0 1 3 9.50 9 9\n"
     said = load(written(tmp_path, damaged)).remarks
     assert any("bandwidth is not that of size and time (line 6)" in one for one in said)
+    one_telling = launched.replace("-np 16", "-np 2") + rows.partition("\n")[0] + "\n"
+    assert {*load(written(tmp_path, one_telling)).frame["ranks"]} == {4}
+    with pytest.raises(UsageError, match="3 rows left out"):
+        load(written(tmp_path, launched.format("1 1048576").replace("0.38", "0.99")))
 
 
 def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:

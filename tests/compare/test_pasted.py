@@ -1,7 +1,9 @@
 """What people paste: tables without hashes, without headings, of other tools, and no results."""
 
 import re
+from itertools import chain
 from pathlib import Path
+from textwrap import wrap
 
 import pytest
 
@@ -27,6 +29,7 @@ Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
      0 1500.00  {there}
      1   {back} 1500.00
 """
+OTHERS = P2P.partition("Unidir")[0].replace("1, Card", "1, Other")
 SAMPLE = """ Host to Device Bandwidth, 1 Device(s)
    Transfer Size (Bytes)        Bandwidth(GB/s)
    32000000                     13.1
@@ -53,7 +56,10 @@ def test_a_terminal_broke_the_lines(tmp_path: Path, width: int) -> None:
     lines = [f"[default0]:{line}" for line in text.splitlines()]
     broken = [line[at : at + width] for line in lines for at in range(0, len(line), width)]
     whole = load(written(tmp_path, "\n".join(lines), "allreduce.txt")).records
-    assert load(written(tmp_path, "\n".join(broken), "allreduce.txt")).records == whole
+    cut = map(str.rstrip, broken)
+    by_words = (wrap(line, width, replace_whitespace=False) for line in text.splitlines())
+    for pasted in (broken, cut, chain(*by_words)):
+        assert load(written(tmp_path, "\n".join(pasted), "allreduce.txt")).records == whole
 
 
 def test_rows_of_one_length_are_not_joined(tmp_path: Path) -> None:
@@ -200,6 +206,10 @@ def test_what_no_reader_takes_is_named(tmp_path: Path) -> None:
         ("# size count type time | # size count type time\n", "two tables side by side"),
         ("nccom-test -r 2 allr\n", "collectives on AWS Neuron"),
         ("allr: 40.1 GB/s\n", "rates by a program that we do not know"),
+        (
+            f"{OTHERS}Device=0 CANNOT Access Peer Device=1\n",
+            "Card and Other are of different kinds",
+        ),
         (SAMPLE, "1 value left out .line 1.: 13.1, as PCIe 3.0 x16 or 4.0 x8 gives"),
         (UCX.format(2325.25, 21526.05), "unsteady: 2.44 to 22.6 GB/s within one test"),
         (UCX.format(9 * 10**5, 9 * 10**5), "more than links of a GPU carry"),

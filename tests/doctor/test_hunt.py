@@ -622,6 +622,7 @@ def test_rails_may_have_any_numbers() -> None:
     [
         "n1 n2 49.25\nn2 n3 50\n",
         "n1 -> n2: 49.25 GB/s\n- n2 <-> n3 = 50 GB/s\n",
+        "Seen:\n```\nn1,n2 49.25\nn2,n3 50  # far\n```\nI suspected the way, but it is not.\n",
         "Host A | Host B | rate\n-----|-----|-----\n| n1 | n2 | 394 Gb/s |\nn2 | n3 | 400 Gb/s\n",
     ],
 )

@@ -401,7 +401,7 @@ def test_a_gpu_that_an_nvswitch_has_lost_has_no_rate() -> None:
     [
         (
             '<pci busid="0000:01:00.0" class="0x030200" link_speed="x" link_width="16"/>',
-            "left out, because no machine has it or another line contradicts it: link_speed",
+            "left out, because no machine has it or the other lines do not bear it out: link_speed",
         ),
         (
             '<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"/></pci>'

@@ -28,6 +28,11 @@ def test_bandwidths_and_the_product_give_rates() -> None:
     four = rocm_smi.read(text.replace("MI300X", "MI250X").replace("-64000", "-200000"), "x.txt")
     assert path(four, "gpu0", "gpu1").links[0].count == 4
     assert path(four, "gpu0", "gpu1").usable_gbs == pytest.approx(144.0)
+    for width in (80, 90, 100):  # of a terminal that broke the lines
+        cut = "\n".join(
+            row[at : at + width] for row in text.split("\n") for at in range(0, len(row), width)
+        )
+        assert rocm_smi.read(cut, "x.txt").links == topology.links
     unnamed = rocm_smi.read(text.replace("MI300X", "new"), "x.txt")
     assert path(unnamed, "gpu0", "gpu1").links[0].raw_gbs == 64.0
     assert path(unnamed, "gpu0", "gpu1").usable_gbs is None

@@ -191,7 +191,8 @@ def test_several_outputs_are_one_topology() -> None:
     # the generation is by the name
     assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(80.0)
     twice = nvidia_smi.read(text + matrix("X NV4/NV4 X"), "pasted.txt")
-    assert "a further matrix of connections, which is the same" in twice.notes[-1]
+    assert "a further matrix of connections, which is the same" in twice.notes[-3]
+    assert "peer access, read: OK (allowed) for 2 of 2 ordered pairs" in twice.notes[-2]
 
 
 @needs_real
@@ -413,5 +414,8 @@ def test_a_matrix_without_heading_and_lines_of_peer_access() -> None:
     assert any("the rows or columns of GPU0 are missing or cut" in note for note in topology.notes)
     narrow = nvidia_smi.read("GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1 X\nGPU2 NV2 SYS\n", "m.txt")
     assert labels(narrow, "gpu0", "gpu1", "gpu2") == ["X NV1 NV2", "NV1 X NVB", "NV2 NVB X"]
+    headless = nvidia_smi.read("GPU0 X NODE NV2 PIX SYS\nGPU1 NODE X NODE SYS\n", "m.txt")
+    assert labels(headless) == ["X NODE NV2", "NODE X NODE", "NV2 NODE X"]
+    assert any("GPU1: no link to a peer, which the other" in note for note in headless.notes)
     peers = formats.read(OWN / "peer-lines.txt")
     assert any("2 of 3 ordered pairs of GPUs here, not for GPU0 to GPU2" in x for x in peers.notes)

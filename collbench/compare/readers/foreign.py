@@ -16,6 +16,8 @@ from collbench.core.verdict import interval
 MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
+# of two runs: rows, and how many times as long all of these took, that no chance explains
+_FEWEST_SHIFTED, _SHIFTED = 5, 1.25
 NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(
@@ -227,7 +229,7 @@ def _some(places: Sequence[int]) -> str:
     return ", ".join(map(str, known[:MOST_PLACES_NAMED])) + more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignTable:
     """A table of one file. first, last: its lines. conditions: what is known of how it was
     measured, by its name; tables that differ there measured something else.
@@ -236,6 +238,16 @@ class ForeignTable:
     first: int
     last: int
     conditions: Mapping[str, str]
+
+
+class TwoRunsError(UsageError):
+    """Two runs in one file measured the same. first, last: lines of the first, 0 where its table is
+    not known by lines; whole: the file's text, where it is known.
+    """
+
+    def __init__(self, message: str, first: int, last: int) -> None:
+        super().__init__(message, "give each run a file of its own: collbench compare AFTER BEFORE")
+        self.first, self.last, self.whole = first, last, ""
 
 
 def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[Record]:
@@ -253,10 +265,10 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
         first_table, first_line, row = group[0]
         for table, line, _ in group[1:]:
             if table is not first_table and (why := _difference(first_table, table)):
-                raise UsageError(
+                raise TwoRunsError(
                     f"{name}, lines {first_line} and {line}: two runs in one file measured the same"
                     f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place){why}",
-                    "give each run a file of its own",
+                    *_lines_before([one for one, _, _ in rows], table),
                 )
         if len(group) > MOST_REPEATS:
             raise UsageError(
@@ -264,7 +276,38 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
                 f" {MOST_REPEATS} are read",
                 "give a part of the file",
             )
+    _refuse_shifted(rows, list(groups.values()), name)
     return [_joined([row for _, _, row in group]) for group in groups.values()]
+
+
+def _lines_before(tables: Sequence[ForeignTable], second: ForeignTable) -> tuple[int, int]:
+    """The first and the last line of the tables that begin before another; 0 if one has no last."""
+    before = [table for table in tables if table.first < second.first]
+    has_lines = before and all(one.first < one.last < second.first for one in before)
+    return (before[0].first, max(one.last for one in before)) if has_lines else (0, 0)
+
+
+def _refuse_shifted(
+    rows: Sequence[tuple[ForeignTable, int, Record]],
+    groups: Sequence[Sequence[tuple[ForeignTable, int, Record]]],
+    name: str,
+) -> None:
+    """Raise UsageError if all rows of one table took longer, or shorter, than those of the first,
+    as repeats do not: something was changed between.
+    """
+    ratios: dict[ForeignTable, list[float]] = {}
+    for (first, _, row), *others in groups:
+        for table, _, other in others:
+            if table is not first and row.time_us and other.time_us:
+                ratios.setdefault(table, []).append(other.time_us / row.time_us)
+    for table, all_of in ratios.items():
+        low, high = min(all_of), max(all_of)
+        if len(all_of) >= _FEWEST_SHIFTED and (low > _SHIFTED or high < 1 / _SHIFTED):
+            raise TwoRunsError(
+                f"{name}, line {table.first}: no repeats: all {len(all_of)} rows of the second run"
+                f" took {low:.2g} to {high:.2g} times as long",
+                *_lines_before([one for one, _, _ in rows], table),
+            )
 
 
 def _difference(a: ForeignTable, b: ForeignTable) -> str:

@@ -31,6 +31,7 @@ _TIME = re.compile(
 # of one that is repeated
 _COUNT = re.compile(r"\b(?:run|iter\w*|trial|repeat\w*|round|rep|pass)\W{0,3}\d+", re.IGNORECASE)
 _LOGGED = re.compile(r"\b(INFO|WARN(?:ING)?|DEBUG|TRACE|ERROR)\b|^(real|user|sys)\s|^\[\S+:\d+\]")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|^\s*(?:```|~~~)\w{0,20}\s*$")  # no words of anybody
 _MOST_WORDS = 80  # characters, that are nearest to the table
 _MASK = "~"
 _MASKED = re.compile(r"\s*~+\s*")
@@ -56,8 +57,9 @@ def words_above(before: str, line: Line) -> str:
     >>> words_above("", Line(1, "", "== pair 0,1 run 2/9 17:17:30 ==", ""))
     '== pair 0,1 ~/9 ~ =='
     """
-    is_said = re.search("[A-Za-z]{2}", line.text) and not _LOGGED.search(line.text)
-    return _COUNT.sub(_MASK, _TIME.sub(_MASK, line.text))[-_MOST_WORDS:] if is_said else before
+    said = _COUNT.sub(_MASK, _TIME.sub(_MASK, _MARKUP.sub("", line.text)))
+    is_said = re.search("[A-Za-z]{2}", said) and not _LOGGED.search(line.text)
+    return said[-_MOST_WORDS:] if is_said else before
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:

@@ -282,7 +282,8 @@ def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[i
     if 0 < max((row.size_bytes for _, row in run.rows), default=0) < _LEAST_BYTES:
         yield "sizes are small ({at}): these are latencies, no bandwidth to judge; add -e 1G", here
     if run.rows and not run.devices:
-        yield "no line names the GPUs ({at}): whether their rate is normal cannot be told", here
+        said = "whether their rate is normal cannot be told without '# Rank 0 ... device 0'"
+        yield f"no line names the GPUs ({{at}}): {said}", here
     if not run.has_end:
         yield "the table of {at} has no end: the run stopped, or the file is cut", here
     if run.failed:

@@ -476,9 +476,11 @@ def _row_of(run: TableRun, match: re.Match[str], text: str) -> TableRow | None:
     ends = (*starts[1:], len(columns))
     if len(starts) > 1 and len(cells) == starts[1]:  # only the first part was measured
         starts = starts[:1]
-    parts = []
+    parts: list[TablePart] = []
     for placement, start, end in zip(run.placements, starts, ends, strict=False):
         part = _part(placement, columns[start:end], cells[start:end])
+        if part is None and parts and len(cells) < len(columns):  # cut behind the first
+            break
         if part is None:
             return None
         parts.append(part)

@@ -10,7 +10,7 @@ GPU, from or to all GPUs at once, and latencies have no counterpart. Source: nvb
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from collbench.compare.readers.foreign import (
@@ -23,7 +23,7 @@ from collbench.compare.readers.foreign import (
     refuse_too_many,
     ways_told,
 )
-from collbench.core.errors import UsageError
+from collbench.core.errors import NoRowError, UsageError
 from collbench.core.record import Record
 from collbench.core.text import counted
 from collbench.machine.topology.rates import pcie_of_rate
@@ -85,7 +85,7 @@ class Host:
 
 
 def rows_of(
-    found: Iterable[tuple[Matrix, Host]],
+    found: Sequence[tuple[Matrix, Host]],
     name: str,
     remarks: ForeignRemarks,
     empty: str,
@@ -102,7 +102,8 @@ def rows_of(
     refuse_too_many([(place, row) for _, place, row in rows], name)
     said = remarks.texts()
     if not rows:
-        raise UsageError(f"{name}: no row: {'; '.join(said) or empty}", hint)
+        kind = NoRowError if any(matrix.values for matrix, _ in found) else UsageError
+        raise kind(f"{name}: no row: {'; '.join(said) or empty}", hint)
     return merged(rows, name), said
 
 

@@ -202,7 +202,8 @@ def _complete(table: _OsuTable, name: str) -> None:
             algbw, busbw = int(cells[0]) / time_us / 1e3, _float(cells[4])
             rates.append((line, algbw, busbw))
             by_rank = ranks_of(table.op, [(algbw, busbw, _ROUNDING)], 0)[0]
-            shown[round(busbw / algbw) + 1 if _is_block(table.op) else by_rank] += 1
+            by_block = round(busbw / algbw) + 1 if busbw > _ROUNDING else 0
+            shown[by_block if _is_block(table.op) else by_rank] += 1
     del shown[0]
     misfits = dict[int, list[int]]()
     for n in {table.ranks: 0, min(max(shown, key=shown.__getitem__, default=0), MOST_RANKS): 0}:
@@ -211,6 +212,8 @@ def _complete(table: _OsuTable, name: str) -> None:
         misfits[n] = [line for line, error in off if n and error > _ROUNDING]
     table.ranks = min(filter(None, misfits), key=lambda n: len(misfits[n]), default=0)
     table.misfits = misfits[table.ranks]
+    if 0 < sum(busbw > _ROUNDING for *_, busbw in rates) == len(table.misfits):
+        table.misfits = [line for line, *_ in rates]  # those rounded to nothing tell no more
     table.rows = [row for row in table.rows if row[0] not in table.misfits]
 
 

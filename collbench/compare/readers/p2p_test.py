@@ -20,7 +20,7 @@ from collbench.compare.readers.foreign import (
     merged,
 )
 from collbench.compare.readers.log_lines import log_lines
-from collbench.core.errors import UsageError
+from collbench.core.errors import NoRowError, UsageError
 from collbench.core.record import Record
 from collbench.core.text import counted, some_of
 from collbench.machine.topology.rates import pcie, pcie_of_rate
@@ -59,7 +59,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     remarks, devices = ForeignRemarks("line"), dict[int, str]()
     found, refused = _matrices(text, devices, remarks)
     for one, other in refused[:_MOST_NAMED]:
-        remarks.add(f"GPU {one} cannot reach the memory of GPU {other}")
+        names = {devices.get(gpu, "") for gpu in (one, other)}
+        why = f": {' and '.join(sorted(names))} are of different kinds" if len(names) > 1 else ""
+        remarks.add(f"GPU {one} cannot reach the memory of GPU {other}{why}")
     of_ways = [[one for one in found if one.is_both is is_both] for is_both in (False, True)]
     is_direct = max(map(_gain, of_ways)) >= _SAME
     for matrices in of_ways:
@@ -75,7 +77,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         if able or refused:
             remarks.add(f"{counted(able, 'way')} between GPUs can be direct, {len(refused)} not")
         said = "; ".join(("no matrix of bandwidths between two GPUs is whole", *remarks.texts()))
-        raise UsageError(f"{name}: {said}", "give all that p2pBandwidthLatencyTest prints")
+        hint = "give all that it prints; nvidia-smi topo -p2p r says what refuses peers"
+        raise (NoRowError if refused else UsageError)(f"{name}: {said}", hint)
     return merged(rows, name), remarks.texts()
 
 

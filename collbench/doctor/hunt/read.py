@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from collbench.core.catalog import read_by
 from collbench.core.errors import UsageError
 from collbench.core.pairwise import MODES, WHERES, PairSample, PairWorld
 from collbench.core.reading import read_text
@@ -120,7 +121,7 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     try:
         skipped = _lines_before(lines)
         if skipped is not None:
-            rows, first_number = map(_plain_fields, lines[skipped:]), skipped + 1
+            rows, first_number = _without_prose(lines[skipped:]), skipped + 1
         else:
             is_cut_by_semicolons = ";" in lines[0] and "," not in lines[0]
             rows = csv.reader(lines, delimiter=";" if is_cut_by_semicolons else ",")
@@ -132,6 +133,8 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
             if known in heads
         }
         if missing := [field for field in _NEEDED if field not in places]:
+            if known := read_by(text, name, "hunt --from"):
+                _refuse(name, f"this is {known[0]}, no list of rates of pairs", known[1])
             hint = f"a CSV of pairs has columns such as {', '.join(_NEEDED)}"
             _refuse(name, f"no column {', '.join(missing)}", hint)
         for number, row in enumerate(rows, start=first_number):
@@ -142,6 +145,16 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
                 yield number, {field: row[place].strip() for field, place in places.items()}
     except csv.Error as error:
         _refuse(name, f"not CSV: {error}")
+
+
+def _without_prose(lines: Sequence[str]) -> list[list[str]]:
+    """The fields of plain lines; none of words that have no number and name no host."""
+    rows = [_plain_fields(line) for line in lines]
+    hosts = {host for row in rows if len(row) == 3 for host in row[:2]}
+    return [
+        row if len(row) == 3 or hosts & {*row} or any(map(str.isdigit, "".join(row))) else []
+        for row in rows
+    ]
 
 
 def _lines_before(lines: Sequence[str]) -> int | None:

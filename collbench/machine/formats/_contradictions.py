@@ -105,4 +105,4 @@ def odd_lines(odd: Iterable[tuple[Element, str]]) -> list[str]:
     if not lines:
         return []
     where = some_of((f"{name} in line {line}" for line, name in sorted(lines)), _MOST_NAMES)
-    return [f"left out, because no machine has it or another line contradicts it: {where}"]
+    return [f"left out, because no machine has it or the other lines do not bear it out: {where}"]

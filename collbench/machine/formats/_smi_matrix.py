@@ -62,20 +62,24 @@ def is_header(line: str) -> bool:
 
 def headed(lines: Sequence[str]) -> list[str]:
     """The lines, with a heading above the rows of a matrix that lost it, as far as they tell it:
-    each has X in the column of its own.
+    each has X in the column of its own, and only GPUs have NVLinks. Columns behind, of which no row
+    tells whose they are, get none.
 
-    >>> headed(["GPU1 NV4 X SYS", "NIC0 SYS SYS X"])[0]
-    'GPU0 GPU1 NIC0'
+    >>> headed(["GPU1 NV4 X SYS", "NIC0 SYS SYS X"])[0], headed(["GPU0 X NV4 PIX", "GPU1 NV4 X"])[0]
+    ('GPU0 GPU1 NIC0', 'GPU0 GPU1')
     """
     found = [(at, row) for at, line in enumerate(lines) if (row := _HEADLESS.match(line))]
     rows = {row["label"]: row["cells"].split() for _, row in found}
     places = {cells.index("X"): label for label, cells in rows.items() if cells.count("X") == 1}
     width = max(map(len, rows.values()), default=0)
     nics = (place - int(label[3:]) for place, label in places.items() if label.startswith("NIC"))
-    first_nic = next(nics, width)
-    labels = [places.get(at, f"GPU{at}" if at < first_nic else "") for at in range(width)]
-    is_told = width > 1 and width - 1 in places and len(set(labels)) == width <= _MAX_DEVICES
-    if not is_told or "" in labels or any(map(is_header, lines)):
+    linked = (at for cells in rows.values() for at, cell in enumerate(cells) if cell[:2] == "NV")
+    told_gpus = 1 + max((*places, *linked), default=0)
+    first_nic = next(nics, told_gpus)
+    width = width if first_nic < told_gpus else told_gpus
+    labels = [f"GPU{at}" if at < first_nic else f"NIC{at - first_nic}" for at in range(width)]
+    is_told = len(places) > 1 and all(labels[at] == label for at, label in places.items())
+    if not is_told or width > _MAX_DEVICES or any(map(is_header, lines)):
         return list(lines)
     return [*lines[: found[0][0]], " ".join(labels), *lines[found[0][0] :]]
 

@@ -7,6 +7,7 @@ rates. Source: outputs of drivers 375 to 580; their legends.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,15 @@ from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, headed, is_header, matrices
 from collbench.machine.formats._smi_tree import Cells, Device, machine
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P_MEANINGS, Link, Node, NodeKind, Topology, facts_of
+from collbench.machine.topology.model import (
+    P2P,
+    P2P_MEANINGS,
+    Link,
+    Node,
+    NodeKind,
+    Topology,
+    facts_of,
+)
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
@@ -62,7 +71,10 @@ def read(text: str, name: str) -> Topology:
     short = name.rpartition("/")[2]
     gpus, notes = _nvlink_speeds(lines, name, is_alone=not connections)
     if len(lines) > len(pasted):
-        notes.append("the heading is missing: which column is whose is told by the X of the rows")
+        notes.append(
+            "the heading is missing: which column is whose is told by the X of the rows"
+            " and by NVLinks; others are left out"
+        )
     if hidden := _HIDDEN_NICS.search(text):
         notes.append(
             f"{hidden[2]} of {hidden[1]} NICs are in the matrix: nvidia-smi left out the rest"
@@ -246,6 +258,12 @@ def _with_p2p(
                 )
             if a != b:
                 statuses |= {(ends[0], ends[1], OF_OPTION[what]): code for what in table.query}
+    for what in P2P if not is_alone else ():
+        found = Counter(code for (_, _, one), code in statuses.items() if one == what)
+        each = [f"{code} ({P2P_MEANINGS[code]}) for {count}" for code, count in found.items()]
+        if each:
+            said = f"{', '.join(each)} of {found.total()} ordered pairs of GPUs"
+            notes.append(f"peer access, {what}: {said} (--p2p shows which)")
     return replace(topology, p2p=statuses, notes=(*topology.notes, *notes))
 
 

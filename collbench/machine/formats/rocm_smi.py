@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from collbench.core.errors import UsageError
+from collbench.core.pasted import WORD, joined
 from collbench.core.text import some_of
 from collbench.machine.formats import _paste
 from collbench.machine.formats._build import limit_cpus, socket_links
@@ -57,10 +58,13 @@ def is_mine(text: str) -> bool:
 def read(text: str, name: str) -> Topology:
     """The topology of one output. Raises UsageError with the line."""
     lines = list(_paste.lines(text))
-    tables = _tables(lines, name)
+    # a terminal may have broken them
+    whole = [line for line in joined("\n".join(lines), WORD).split("\n") if line]
+    found = (_tables(one) for one in (whole, lines))
+    tables = max(found, key=lambda read: sum(len(one.cells) for one in read.values()))
     types = tables.get("link type") or tables.get("access")
     if types is None or len(types.labels) > _MAX_GPUS or len(text) > _MAX_TEXT_CHARS:
-        raise UsageError(f"{name}: no table of link types between GPUs, or one of too many")
+        raise UsageError(f"{name}: no whole table of link types between GPUs, or of too many")
     model = named_model(text)
     nodes = [
         Node(
@@ -115,24 +119,23 @@ def _refused(p2p: Mapping[tuple[str, str, str], str]) -> list[str]:
     return [f"access is disabled for {len(pairs)} ordered pairs of GPUs: {shown}"]
 
 
-def _tables(lines: Sequence[str], name: str) -> dict[str, _Table]:
+def _tables(lines: Sequence[str]) -> dict[str, _Table]:
     """Tables by their titles in small letters."""
     tables: dict[str, _Table] = {}
     for number, line in enumerate(lines):
         title = _TITLE.match(line)
-        if title:
-            kind = (title[1] or title[2]).lower()
-            tables.setdefault(kind, _table(lines, number + 1, f"{name}, line {number + 1}"))
+        if title and (table := _table(lines, number + 1)):
+            tables.setdefault((title[1] or title[2]).lower(), table)
     return tables
 
 
-def _table(lines: Sequence[str], first: int, place: str) -> _Table:
-    """The table whose header is the next line with labels."""
+def _table(lines: Sequence[str], first: int) -> _Table | None:
+    """The table whose header is the next line with labels; None if that has something else."""
     rows = [line.split() for line in lines[first : first + _MAX_GPUS + 8]]
     head = next((n for n, row in enumerate(rows) if row), len(rows))
     labels = tuple(rows[head]) if head < len(rows) else ()
     if not labels or not all(_LABEL.fullmatch(label) for label in labels):
-        raise UsageError(f"{place}: no header of GPUs below this title: is the text cut off?")
+        return None
     cells: dict[tuple[int, int], str] = {}
     for row in rows[head + 1 :]:
         if not row or row[0] not in labels or len(row) < len(labels) + 1:

@@ -42,7 +42,13 @@ _PCIE_RATES = {
 _PCIE_EFFICIENCY = 0.76
 # generation: the link whose rate x16 has; and the shares of what is usable that copies reach,
 # through sockets and in packets of 256 bytes
-_PCIE_NAMES = {5: "PCIe 5.0 x16", 4: "PCIe 4.0 x16 or 5.0 x8", 3: "PCIe 3.0 x16 or 4.0 x8"}
+_PCIE_NAMES = {
+    5: "PCIe 5.0 x16",
+    4: "PCIe 4.0 x16 or 5.0 x8",
+    3: "PCIe 3.0 x16 or 4.0 x8",
+    2: "PCIe 3.0 x8, 4.0 x4 or 2.0 x16",
+    1: "PCIe 3.0 x4, 4.0 x2 or 1.0 x16",
+}
 _LOW, _HIGH = 0.84, 1.2
 # generation: GB/s of one link. NVIDIA's whitepapers of P100, V100, A100, H100, Blackwell.
 _NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
@@ -114,8 +120,8 @@ def pcie(generation: int, lanes: int) -> Rate:
 def pcie_of_rate(gbs: float) -> str:
     """The links of PCIe over which copies reach a rate one way, in words; empty if none.
 
-    >>> pcie_of_rate(26.3), pcie_of_rate(90.0)
-    ('PCIe 4.0 x16 or 5.0 x8', '')
+    >>> pcie_of_rate(26.3), pcie_of_rate(6.1), pcie_of_rate(90.0)
+    ('PCIe 4.0 x16 or 5.0 x8', 'PCIe 3.0 x8, 4.0 x4 or 2.0 x16', '')
     """
     shares = {name: gbs / pcie(number, 16).usable_gbs for number, name in _PCIE_NAMES.items()}
     return next((name for name, share in shares.items() if _LOW < share <= _HIGH), "")
