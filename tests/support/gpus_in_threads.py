@@ -34,6 +34,7 @@ from collbench.core.errors import HangError
 from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
 from collbench.device import compile as device_compile
+from collbench.device import copies as device_copies
 from collbench.device.compile import Source
 from collbench.planning.plan import Plan
 from tests.support.device import Gpus, tables_of
@@ -135,6 +136,7 @@ class Card:
         self.machine, self.index = machine, index
         self.events: list[list[bool]] = []
         self.launching: set[int] = set()  # streams that had launches of what is measured
+        self.log: list[str] = []  # what was queued, launches of graphs among it
         self.stream = self.new_stream()
         self.captured: list[Captured] | None = None
         self.when_captured: list[Callable[[Graph], None]] = []
@@ -143,6 +145,7 @@ class Card:
             streamWaitEvent=self._wait_event,
             eventDisableTiming=2,
             eventCreateWithFlags=lambda flags: self.event(),
+            memcpyAsync=self.copy,
         )
         machine.cards.append(self)
         machine.here.card = self
@@ -160,16 +163,24 @@ class Card:
             self.captured.append((what, stream, event, begin))
             return
         with self.machine.lock:
+            self.log.append(what)
             self.machine.streams[stream].append(begin())
 
-    def do(self, what: str, work: Callable[[], None]) -> None:
-        """Queue a function in the main stream."""
+    def do(self, what: str, work: Callable[[], None], stream: int | None = None) -> None:
+        """Queue a function, in the main stream if no other is given."""
 
         def begin() -> Work:
             work()
+            self.machine.changes += 1
             yield False
 
-        self.queue(self.stream, begin)
+        self.queue(self.stream if stream is None else stream, begin, what)
+
+    def copy(
+        self, target: int, source: int, size: int, kind: int, stream: int, what: str = "copy"
+    ) -> None:
+        to, data = self.view(target, size), self.view(source, size)
+        self.do(what, partial(np.copyto, to, data), stream)
 
     def event(self) -> int:
         self.events.append([True])
@@ -360,10 +371,14 @@ class Launch:
 
     def __call__(self, stream: int) -> None:
         name = self.name.removeprefix("collbench_")
+        if name == "copy":
+            words = (int.from_bytes(arg, "little") for arg in self.own_args)
+            self.card.copy(*words, 0, stream, f"copy by {self.grid[0]} CTAs")
+            return
         work = {"run": self._run, "barrier": self._barrier, "flag": self._flag}.get(
             name, self._pattern
         )
-        self.card.queue(stream, partial(work, stream))
+        self.card.queue(stream, partial(work, stream), name)
 
     def _run(self, stream: int) -> Work:
         """The kernel of a plan."""
@@ -491,6 +506,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: health)
     monkeypatch.setattr(gpu_rank, "POOL_BYTES", _POOL_BYTES)
     monkeypatch.setattr(gpu_rank, "cubin", machine.compiled)
+    monkeypatch.setattr(device_copies, "cubin", machine.compiled)
+    monkeypatch.setattr(device_copies, "Launch", Launch)
     monkeypatch.setattr(gpu_rank, "Launch", Launch)
     monkeypatch.setattr(cuda_rank, "Launch", Launch)
     monkeypatch.setattr(compilation, "cubin", machine.compiled)
