@@ -22,7 +22,7 @@ from collbench.backends.net.proxy import DataComm, SendConnector
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.core.case import Case
 from collbench.core.collectives import OpName
-from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
@@ -79,44 +79,6 @@ def plan_of(
         domains=found,
         **(given if proto == "simple" else {**given, "slices": 1}),
     )
-
-
-@pytest.mark.parametrize(
-    ("limits", "asked", "found"),
-    [
-        (Limits(), "auto", "p2p"),
-        (Limits(), "net", "net"),
-        (TWO_HOSTS, "auto", "p2p+net"),
-        (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"),
-        (Limits(hosts=(0, 0, 1, 1), has_peers=False), "auto", "shm+net"),
-        (Limits(has_peers=False), "net", "net"),
-    ],
-)
-def test_the_row_says_which_roads_were_taken(limits: Limits, asked: str, found: str) -> None:
-    for size in (64, 1 << 20):
-        done = resolve(case(transport=asked, size_bytes=size), limits)
-        assert (done.case.transport, done.plan.transport) == (found, found)
-        assert "net" not in found or done.case.direct == "off"
-
-
-@pytest.mark.parametrize(
-    ("limits", "more", "said"),
-    [
-        (Limits(), {"transport": "net", "proto": "ll128"}, "lines of 128 bytes"),
-        (TWO_HOSTS, {"proto": "ll128"}, "lines of 128 bytes"),
-        (Limits(), {"transport": "net", "direct": "on", "proto": "simple"}, "by messages"),
-        (TWO_HOSTS, {"p2p": "pull", "proto": "simple"}, "is pulled"),
-        (TWO_HOSTS, {"transport": "p2p"}, "on 2 hosts"),
-        (TWO_HOSTS, {"transport": "shm"}, "on 2 hosts"),
-        (TWO_HOSTS, {"transport": "ce"}, "on 2 hosts"),
-    ],
-)
-def test_what_messages_cannot_do_is_refused(
-    limits: Limits, more: dict[str, object], said: str
-) -> None:
-    with pytest.raises(ScheduleError, match=said):
-        resolve(case(algo="ring", **more), limits)
 
 
 def test_a_proxy_is_told_which_slots_are_free() -> None:

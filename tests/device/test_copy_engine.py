@@ -25,8 +25,6 @@ from collbench.device.compile import kernel_source, move_widths
 from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
 from collbench.device.program import ctas, lower
 from collbench.launch.local import LocalGroup
-from collbench.planning.chooser import choice_of_problem
-from collbench.planning.copies import MAX_COPY_ACTIONS
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan
@@ -224,62 +222,10 @@ def test_what_needs_no_kernel_has_none() -> None:
                 assert bool(moves_of(plan)) == bool(ctas(plan))
 
 
-@pytest.mark.parametrize(
-    ("knobs", "match"),
-    [
-        ({"proto": "ll"}, "flags between"),
-        ({"proto": "ll128"}, "flags between"),
-        ({"p2p": "pull"}, "nothing is pulled"),
-        ({"cluster": 4}, "store over"),
-        ({"chunk": 1 << 16}, f"queues of copies take {MAX_COPY_ACTIONS}"),
-        ({"threads": 100}, "threads of a CTA"),
-        ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
-    ],
-)
-def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: str) -> None:
-    with pytest.raises(ScheduleError) as caught:
-        chosen("allreduce", 1 << 30, **knobs)
-    assert match in f"{caught.value.message} {caught.value.hint}"
-    with pytest.raises(ScheduleError, match="not every GPU can reach"):
-        resolve(
-            Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20),
-            Limits(has_peers=False),
-        )
-
-
 def test_less_memory_is_more_loops() -> None:
     for memory in (1 << 28, 1 << 26):
         case, plan = chosen("allreduce", 1 << 30, memory)
         assert sum(1 for _ in plan.loops(0)) == -(-(1 << 28) // case.chunk) > 1
-
-
-@pytest.mark.parametrize(
-    ("more", "limits", "transport", "is_own"),
-    [
-        ({}, Limits(), "ce", True),
-        ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
-        ({"placement": "in", "op": "allgather"}, Limits(), "ce", True),
-        ({"size_bytes": 1 << 28}, Limits(), "p2p", True),
-        ({"op": "allreduce"}, Limits(), "p2p", True),
-        ({"transport": "p2p"}, Limits(), "p2p", False),
-        ({"channels": 32}, Limits(), "p2p", False),
-        ({"proto": "ll128"}, Limits(), "p2p", False),
-        ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
-        ({}, Limits(has_peers=False), "shm", True),
-        ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
-    ],
-)
-def test_auto_takes_it_for_what_it_moves_fastest(
-    more: dict[str, object], limits: Limits, transport: str, is_own: bool
-) -> None:
-    """Auto takes copy engines for large exchanges, unless an option needs something that copies
-    cannot do. A resolved case equals the tool's own choice or not.
-    """
-    done = resolve(
-        Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}),  # type: ignore[arg-type]
-        limits,
-    ).case
-    assert (done.transport, done == choice_of_problem(done, limits)) == (transport, is_own)
 
 
 # Kernels
