@@ -55,59 +55,6 @@ def ways(**knobs: Any) -> list[Forced]:
     return [(c.algo, c.proto, c.channels, c.buffsize) for c in asked("nccl", **knobs)]
 
 
-@pytest.mark.parametrize(
-    ("forced", "variables"),
-    [
-        ({}, {}),
-        ({"algo": "ring"}, {"NCCL_ALGO": "Ring"}),
-        ({"algo": "chain", "proto": "ll128"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL128"}),
-        (
-            {"channels": 4},
-            dict.fromkeys(
-                ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"), "4"
-            ),
-        ),
-        (
-            {"proto": "simple", "buffsize": 65536},
-            {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": "65536"},
-        ),
-        (
-            {"proto": "ll128", "buffsize": 65536},
-            {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": "65536"},
-        ),
-        (
-            {"buffsize": 65536},
-            dict.fromkeys(("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"), "65536"),
-        ),
-    ],
-)
-def test_what_is_forced_becomes_variables(
-    forced: dict[str, Any], variables: dict[str, str]
-) -> None:
-    assert dict(forced_by(case(**forced))) == variables
-
-
-@pytest.mark.parametrize(
-    ("forced", "reason"),
-    [
-        ({"op": "allgather", "algo": "chain"}, "serves allreduce, not allgather"),
-        ({"op": "alltoall", "algo": "ring"}, "group of sends and receives"),
-        ({"op": "sendrecv", "proto": "ll"}, "group of sends and receives"),
-        ({"op": "gather", "channels": 3}, "power of two"),
-        ({"channels": 65}, "at most 64"),
-        ({"buffsize": 8192}, "needs 16K to 1G"),
-        ({"buffsize": 65536 + 512}, "in whole K"),
-        *[({}, ""), ({"algo": "ring", "op": "reduce"}, ""), ({"algo": "chain"}, "")],
-        ({"op": "alltoall", "channels": 4, "buffsize": 1 << 20}, ""),
-        ({"channels": 64, "buffsize": 16384}, ""),
-    ],
-)
-def test_what_nccl_lacks_is_waived_and_nothing_else(forced: dict[str, Any], reason: str) -> None:
-    found = case(**forced)
-    why = nccl.BACKEND.why_waived(found, collective(found.op).is_reduction)
-    assert reason in why and bool(why) == bool(reason)
-
-
 def test_its_own_choice_comes_first_and_once() -> None:
     own = ("library", "", 0, 0)
     assert ways() == [own]
