@@ -1,5 +1,7 @@
 """What the planner decides of a case and what it refuses, by a table."""
 
+from typing import Any
+
 import pytest
 
 from collbench.core.case import Case
@@ -9,7 +11,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from tests.support.tables import cells_of, values_of
 
-BASE = {"op": "allreduce", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 20}
+BASE: dict[str, Any] = {"op": "allreduce", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 20}
 
 
 @pytest.mark.parametrize(("knobs", "limits", "outcome"), cells_of(__file__, "decided.tsv"))

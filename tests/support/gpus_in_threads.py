@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from collbench.backends.base import GpuOptions
+from collbench.backends.cuda import backend as cuda_backend
 from collbench.backends.cuda import compilation, copy_engine
 from collbench.backends.cuda import rank as cuda_rank
 from collbench.backends.gpu import rank as gpu_rank
@@ -36,6 +37,7 @@ from collbench.core.pattern import Wrong
 from collbench.device import compile as device_compile
 from collbench.device import copies as device_copies
 from collbench.device.compile import Source, move_widths
+from collbench.device.layout import TRACE_ARGS
 from collbench.device.program import READY
 from collbench.planning.plan import Plan
 from tests.support.device import Gpus, reduced_bytes, tables_of
@@ -139,6 +141,7 @@ class Card:
         self.events: list[list[bool]] = []
         self.launching: set[int] = set()  # streams that had launches of what is measured
         self.log: list[str] = []  # what was queued, launches of graphs among it
+        self.freed, self.stamped = list[int](), 0
         self.stream = self.new_stream()
         self.captured: list[Captured] | None = None
         self.when_captured: list[Callable[[Graph], None]] = []
@@ -267,6 +270,9 @@ class Card:
     def allocate(self, size: int) -> int:
         return self.machine.allocate(max(1, size))
 
+    def free(self, pointer: int) -> None:
+        self.freed.append(pointer)
+
     def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
         return os.getpid(), self.index, pointer, b""
 
@@ -390,9 +396,12 @@ class Launch:
     def _run(self, stream: int) -> Work:
         """The kernel of a plan."""
         machine = self.card.machine
-        (args,) = self.own_args
+        args, *stamps = self.own_args
         memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
         self.card.launching.add(stream)
+        if stamps:  # the first one counts the launches with stamps
+            self.card.stamped += 1
+            machine.view(TRACE_ARGS.unpack(stamps[0])[0], 1)[:] = self.card.stamped
         ctas = [memory.cta(number) for number in range(self.grid[0])]
         live = [one for cta in ctas for one in cta.coroutines()]
         while live:
@@ -549,8 +558,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
         card = cast(Any, Card(machine, context.rank))
         return DeviceRank(context.rank, context.n, card, is_alone=True), facts
 
-    def kernel_source(plan: Plan, rank: int, drop: int | None = None) -> Source:
-        source = device_compile.kernel_source(plan, rank, drop)
+    def kernel_source(plan: Plan, rank: int, *args: Any, **more: Any) -> Source:
+        source = device_compile.kernel_source(plan, rank, *args, **more)
         machine.plans.setdefault(source, plan)
         return source
 
@@ -567,7 +576,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_rank, "Launch", Launch)
     monkeypatch.setattr(copy_engine, "Launch", Launch)
     monkeypatch.setattr(compilation, "cubin", machine.compiled)
-    monkeypatch.setattr(compilation, "kernel_source", kernel_source)
+    for module in (compilation, cuda_backend):
+        monkeypatch.setattr(module, "kernel_source", kernel_source)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
