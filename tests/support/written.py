@@ -19,7 +19,7 @@ def _operands(words: Sequence[str]) -> tuple[Operand, ...]:
 
 
 def _edges(words: Sequence[str], mark: str) -> tuple[Edge, ...]:
-    found = (re.fullmatch(rf"{mark}(\d+)(\w+)", word) for word in words)
+    found = (re.fullmatch(rf"{mark}(\d+)(\S+)", word) for word in words)
     return tuple(Edge(int(one[1]), one[2]) for one in found if one)
 
 
@@ -36,7 +36,8 @@ def _step(text: str) -> Step:
 
 def _track(text: str) -> Track:
     name, _, rounds = text.rpartition(": ")
-    steps = tuple(tuple(map(_step, part.split(","))) for part in rounds.split("|"))
+    parts = rounds.split("|") if rounds.strip() else ()
+    steps = tuple(tuple(_step(step) for step in part.split(",") if step.strip()) for part in parts)
     return Track(name=name.strip() or "main", rounds=steps)
 
 
@@ -45,7 +46,9 @@ def program(text: str) -> Program:
     return tuple(map(_track, text.split("/")))
 
 
-def schedule_of(programs: Sequence[str], op: OpName = "allreduce", root: int = 0) -> Schedule:
+def schedule_of(
+    programs: Sequence[str], op: OpName = "allreduce", root: int = 0, name: str = "test"
+) -> Schedule:
     """The schedule of the programs of all ranks."""
     world = World(n=len(programs), root=root)
-    return build(op, "test", lambda world, rank: program(programs[rank]), world)
+    return build(op, name, lambda world, rank: program(programs[rank]), world)
