@@ -32,6 +32,7 @@ from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, needs_no_credits, slot_wire_bytes
 from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.planner import resolve
+from tests.device.test_device import Mode, plan_for
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.gpu_session import Workers
@@ -68,16 +69,10 @@ def case(**more: object) -> Case:
 def plan_of(
     op: OpName, algo: str, proto: str, found: Domains, *, near: str = "p2p", **knobs: Any
 ) -> Plan:
-    n, count = len(found), knobs.pop("count", 611)
-    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
-    return lay_out(
-        problem(op, n, count=count),
-        registered(op, algo, world_of(algo, n, 0)),
-        p2p="push",
-        kernel=Kernel(proto=proto, threads=64),
-        transport=label(found, near),
-        domains=found,
-        **(given if proto == "simple" else {**given, "slices": 1}),
+    what = problem(op, len(found), count=knobs.pop("count", 611))
+    schedule = registered(op, algo, world_of(algo, len(found), 0))
+    return plan_for(
+        what, schedule, Mode(proto, False, "push", label(found, near)), domains=found, **knobs
     )
 
 

@@ -81,16 +81,11 @@ QUICK = [(op, MODES[2 * k]) for k, op in enumerate([*OPS][:3])]
 
 
 def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
-    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
-    return lay_out(
-        what,
-        schedule,
-        direct=mode.direct,
-        p2p=mode.p2p,
-        kernel=Kernel(proto=mode.proto, threads=64, unroll=1),
-        transport=mode.transport,
-        **(given if mode.proto == "simple" else {**given, "slices": 1}),
-    )
+    """Several slices, where the protocol has them; knobs: of lay_out."""
+    kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, "kernel": kernel, **knobs}
+    given |= {"direct": mode.direct, "p2p": mode.p2p, "transport": mode.transport}
+    return lay_out(what, schedule, **(given if mode.proto == "simple" else {**given, "slices": 1}))
 
 
 def parts_of(schedule: Schedule) -> int:
