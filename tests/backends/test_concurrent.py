@@ -30,7 +30,6 @@ from collbench.backends.gpu.session import GpuHealth, GpuRank
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
-from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import loads
@@ -108,17 +107,6 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     computing = run(gpu, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
-
-
-def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_session, "Gemm", FakeProduct)
-    rank = gpu_copies.CopyRank(RankContext(rank=0, n=2))
-    rank._gpu = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
-    rank.compute(64)
-    made = rank.gpu.loads[64]
-    rank.compute(64)
-    assert isinstance(made, FakeProduct)
-    assert rank.gpu.loads == {64: made}
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
@@ -364,6 +352,7 @@ def copying(
 
     def no_product(card: Any, size: int) -> Any:
         nothing = lambda *_: None  # noqa: E731
+        card.log.append("product")
         return SimpleNamespace(stream=card.new_stream(), queue=nothing, close=nothing)
 
     run_on(machine, 3, monkeypatch)
@@ -394,6 +383,7 @@ def test_copies_go_to_the_next_rank_and_idle_ones_are_noticed(
         assert copies == {"copy by 5 CTAs" if way == "kernel" else "copy"}
         monkeypatch.setattr(concurrent, "run", idle)
         assert session.run_concurrently(case, 64, 2)[1]
+    assert machine.cards[1].log.count("product") == 1, "a product is made once"
 
 
 def test_one_rank_copies_to_itself() -> None:

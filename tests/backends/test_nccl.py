@@ -21,7 +21,6 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.errors import HangError, RefusedError, UnavailableError
-from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.peers import PEERS, Variables, forced_by
 from collbench.core.record import read
@@ -311,32 +310,6 @@ def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
     ]
 
 
-class StandInError(Exception):
-    """In place of the binding's NCCLError."""
-
-
-def rank_without_gpu() -> nccl.NcclRank:
-    def refuse(*_: object) -> None:
-        raise StandInError("NCCL_ERROR_INVALID_USAGE: invalid usage")
-
-    rank = nccl.NcclRank(RankContext(rank=1, n=2))
-    rank.nccl = SimpleNamespace(
-        UniqueId=SimpleNamespace(from_buffer=bytes), comm_init_rank=refuse, mem_alloc=refuse
-    )
-    rank.refusals = StandInError, RuntimeError
-    return rank
-
-
-def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
-    with pytest.raises(
-        RefusedError, match="does not make a communicator: NCCL_ERROR_INVALID_USAGE"
-    ) as found:
-        rank_without_gpu().join(b"")
-    assert "NCCL_DEBUG" in found.value.hint
-    with pytest.raises(RefusedError, match="does not have window buffers: NCCL_ERROR_INVALID"):
-        rank_without_gpu().hold(("window", False), 4096)
-
-
 def test_sends_and_receives_have_other_registered_buffers_than_collectives() -> None:
     found = {
         (buffers, op): nccl.memory_of(case(op=op, buffers=buffers))
@@ -345,41 +318,6 @@ def test_sends_and_receives_have_other_registered_buffers_than_collectives() -> 
     }
     assert set(found.values()) == {("plain", False), ("window", True), ("window", False)}
     assert {op for (_, op), memory in found.items() if memory[1]} == {"alltoall", "sendrecv"}
-
-
-@pytest.mark.parametrize("held", [0, 7])
-def test_what_nccl_does_not_register_is_refused(held: int) -> None:
-    rank = rank_without_gpu()
-    rank.nccl = SimpleNamespace(
-        mem_alloc=lambda size: 512, comm_register=lambda comm, pointer, size: held
-    )
-    if held:
-        rank.hold(("registered", True), 4096)
-        assert rank._users == {("registered", True): 512}
-    else:
-        with pytest.raises(RefusedError, match="NCCL does not have registered buffers here"):
-            rank.hold(("registered", False), 4096)
-
-
-def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
-    """Once, and without graphs when NCCL waits for their end."""
-    rank, calls = rank_without_gpu(), list[object]()
-
-    def wait(deadline_s: float) -> None:
-        raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
-
-    rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
-    rank.nccl = SimpleNamespace(
-        group_start=lambda: calls.append("begin"),
-        group_end=lambda: calls.append(("wait", len(rank.graphs))),
-        comm_abort=lambda comm: calls.append(("abort", comm)),
-        comm_destroy=lambda comm: calls.append(("destroy", comm)),
-    )
-    rank.comm, rank.graphs = 5, {("timed", 0): SimpleNamespace(launch=None, upload=None)}
-    with pytest.raises(HangError, match="after 8 s"):
-        rank._wait(0.0)
-    rank.let_go()
-    assert calls == ["begin", ("abort", 5), ("wait", 0)]
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])

@@ -7,7 +7,7 @@ import pytest
 from collbench.core.case import Case
 from collbench.core.errors import ScheduleError
 from collbench.planning.chooser import choice_of_problem
-from collbench.planning.limits import Limits
+from collbench.planning.limits import Limits, slot_wire_bytes
 from collbench.planning.planner import resolve
 from tests.support.tables import cells_of, values_of
 
@@ -27,6 +27,7 @@ def test_what_is_decided_and_what_is_refused(knobs: str, limits: str, outcome: s
         return
     found, plan = resolve(case, where)
     assert plan.transport == found.transport
+    assert plan.kernel is None or found.buffsize == plan.slots * slot_wire_bytes(plan)
     for name, wanted in values_of(outcome).items():
         is_own = name == "own" and found == choice_of_problem(found, where)
         value = is_own if name == "own" else getattr(found, name.rstrip("!"))
