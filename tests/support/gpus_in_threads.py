@@ -1,6 +1,6 @@
-"""GPUs made of NumPy arrays under whole sessions of the cuda backend: ranks are threads, each with
-a card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
-device_cta.py.
+"""GPUs made of NumPy arrays under whole sessions of GPU backends: ranks are threads, each with a
+card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
+device_cta.py, or those of pattern.cu, engine.cu and copy.cu as they are written below.
 
 All that a rank does to its card is run as it is; kernels get the bytes that launches pack, and find
 memory by its real address. Streams of all cards are stepped at random, so that launches which lack
