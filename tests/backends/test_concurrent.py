@@ -3,9 +3,12 @@ what is marked, copied and compared.
 """
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,20 +25,19 @@ from collbench.backends.gpu.concurrent import (
     EventTimes,
     work_of,
 )
-from collbench.backends.gpu.rank import DeviceRank, stride_bytes
-from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
+from collbench.backends.gpu.rank import DeviceRank, Launches
+from collbench.backends.gpu.session import GpuHealth, GpuRank
 from collbench.backends.repeat import RankTiming
-from collbench.core.case import Case, Problem
+from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
-from collbench.core.group import Rank, RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
-from collbench.device import copies as device_copies
 from collbench.device import loads
 from collbench.device.loads import Copies, Gemm
 from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
-from tests.support.gpu_session import facts_of, launches, session_on
+from tests.support.gpu_session import launches, session_on
+from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.overlap import COMM, COMPUTE, Card, marks
 
 PROBLEM = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20).problem()
@@ -105,17 +107,6 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     computing = run(gpu, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
-
-
-def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_session, "Gemm", FakeProduct)
-    rank = gpu_copies.CopyRank(RankContext(rank=0, n=2))
-    rank._gpu = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
-    rank.compute(64)
-    made = rank.gpu.loads[64]
-    rank.compute(64)
-    assert isinstance(made, FakeProduct)
-    assert rank.gpu.loads == {64: made}
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
@@ -214,6 +205,7 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
 )
 def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> None:
     work = work_of(gemm_s, launch_s)
+    assert pickle.loads(pickle.dumps(work)) == work, "it goes to other processes"
     assert work.turns * work.gemms * gemm_s >= WINDOW_S or not gemm_s
     assert work.turns * work.gemms >= LEAST_QUEUED
     assert work.replays * work.launches >= LEAST_QUEUED
@@ -344,82 +336,54 @@ def test_random_values_are_finite_and_spread() -> None:
     assert 0.9 < float(values.std()) < 1.1
 
 
-# Plain copies
-
-KERNEL_OF = {"collbench_copy": 77}
+# Plain copies, on GPUs made of NumPy arrays
 
 
 def copied(way: str, **more: Any) -> Case:
-    of: dict[str, Any] = {
-        "op": "sendrecv",
-        "backend": "copies",
-        "proto": "",
-        "ranks": 3,
-        "size_bytes": 1 << 20,
-    }
-    return Case(**{**of, "algo": way, **more})
+    of: dict[str, Any] = {"op": "sendrecv", "backend": "copies", "proto": "", "ranks": 3}
+    return Case(**{**of, "algo": way, "size_bytes": 1 << 12, **more})
 
 
-def copies(
-    monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]
-) -> tuple[gpu_copies.CopyRank, Case]:
-    """Rank 1 of 3, whose user memory is at 1 << 30 times its number plus one."""
-    case = copied(way, channels=5 if way == "kernel" else 0)
-    rank = gpu_copies.CopyRank(RankContext(rank=1, n=3))
-    runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
-    users = [(number + 1) << 30 for number in range(3)]
-    card = SimpleNamespace(
-        runtime=runtime, stream=COMM, arch=90, function=lambda cubin, name: KERNEL_OF[name]
-    )
-    gpu = DeviceRank(1, 3, cast(Any, card), is_alone=True)
-    gpu.user, gpu.users, gpu.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
-    monkeypatch.setattr(gpu, "barrier", lambda: log.append("barrier"))
-    monkeypatch.setattr(gpu, "wait", lambda deadline_s: log.append("wait"))
-    monkeypatch.setattr(device_copies, "cubin", lambda source, arch: b"")
-    rank._gpu, rank.kernel = gpu, device_copies.CopyKernel(gpu.card)
-    monkeypatch.setattr(
-        device_copies,
-        "Launch",
-        lambda card, function, grid, block, args: (
-            lambda stream: log.append((function, grid, block, args, stream))
-        ),
-    )
-    return rank, case
+@contextmanager
+def copying(
+    machine: Machine, cases: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[gpu_copies.CopySession]:
+    """A session beside products that take no time, as copies do, so that few fill the window."""
 
+    def no_product(card: Any, size: int) -> Any:
+        nothing = lambda *_: None  # noqa: E731
+        card.log.append("product")
+        return SimpleNamespace(stream=card.new_stream(), queue=nothing, close=nothing)
 
-def offset_of(problem: Problem, rank: int) -> int:
-    return problem.buffers(rank).out_offset
+    run_on(machine, 3, monkeypatch)
+    monkeypatch.setattr(gpu_session, "Gemm", no_product)
+    monkeypatch.setattr(concurrent, "WINDOW_S", 1e-5)
+    session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
+    try:
+        yield session
+    finally:
+        session.close()
 
 
 @pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)
-def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    log: list[Any] = []
-    rank, case = copies(monkeypatch, way, log)
-    rank._queue(case, 2, 4)
-    stride, problem = stride_bytes(case.problem()), case.problem()
-    source, target = (2 << 30) + 2 * stride, (3 << 30) + 2 * stride + offset_of(problem, 2)
-    if way == "kernel":
-        ((function, grid, block, args, stream),) = log
-        assert (function, grid, block, stream) == (77, (5, 1), 512, 4)
-        assert [int.from_bytes(word, "little") for word in args] == [target, source, 1 << 20]
-    else:
-        assert log == [("memcpy", target if way == "engine" else 8 << 50, source, 1 << 20, 4, 4)]
-
-
-@pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)
-def test_all_copies_have_come_before_any_is_compared(
+def test_copies_go_to_the_next_rank_and_idle_ones_are_noticed(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """What went to host memory goes on to the next rank, which compares it."""
-    log: list[Any] = []
-    rank, case = copies(monkeypatch, way, log)
-    rank._wait_for_copies((case, 1), 0.0)
-    brought = (
-        [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)]
-        if way == "host"
-        else []
-    )
-    assert log == [*brought, "barrier", "wait"]
+    """Also those to host memory, from which the data of earlier ones could be copied on."""
+    machine, case = Machine(), copied(way, channels=5 if way == "kernel" else 0)
+    real = concurrent.run
+
+    def idle(launches: Launches, work: ConcurrentWork) -> EventTimes:
+        return real(replace(launches, queue=lambda *_: None, graphs={}), work)
+
+    with copying(machine, [case], monkeypatch) as session:
+        found, wrong = session.run_concurrently(case, 64, 2)
+        assert (len(found), len(found[0].both), wrong) == (2, 3, [])
+        copies = {what for what in machine.cards[1].log if what.startswith("copy")}
+        assert copies == {"copy by 5 CTAs" if way == "kernel" else "copy"}
+        monkeypatch.setattr(concurrent, "run", idle)
+        assert session.run_concurrently(case, 64, 2)[1]
+    assert machine.cards[1].log.count("product") == 1, "a product is made once"
 
 
 def test_one_rank_copies_to_itself() -> None:
@@ -428,54 +392,17 @@ def test_one_rank_copies_to_itself() -> None:
     assert problem.buffers(0).out_offset >= 1000
 
 
-class FakeRank(Rank):
-    """A rank's part of the copies, whose multiplications and copies take a millisecond; it keeps
-    what it was asked for.
-    """
-
-    asked: ClassVar[list[tuple[str, tuple[Any, ...]]]] = []
-
-    def __init__(self, context: RankContext) -> None:
-        self.context = context
-
-    def device(self, options: GpuOptions) -> GpuFacts:
-        return facts_of(self.context.rank, cache_bytes=50 << 20)
-
-    def allocate(self, *args: Any) -> None:
-        self.asked.append(("allocate", args))
-
-    def connect(self, *args: Any) -> None: ...
-
-    def reset(self, key: Any) -> None: ...
-
-    def compute(self, size: int) -> None: ...
-
-    def first(self, key: Any, is_checked: bool) -> RankTiming:
-        return RankTiming(wrong=None, seconds=1e-3)
-
-    def run_concurrently(self, key: Any, work: ConcurrentWork) -> EventTimes:
-        self.asked.append((GpuRank.run_concurrently.__name__, (key,)))
-        work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
-        times: EventTimes = pickle.loads(pickle.dumps(event_times(work, 1e-3, 1e-3)))
-        return times
-
-
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_copies, "CopyRank", FakeRank)
-    monkeypatch.setattr(gpu_session, "device_count", lambda: 3)
-    monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: WATCH)
-    FakeRank.asked = []
-    cases = [copied("engine", size_bytes=64 << 20), copied("host")]
-    session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
-    try:
-        found, wrong = session.run_concurrently(cases[1], 8192, 3)
-    finally:
-        session.close()
-    assert (len(found), len(found[0].both), wrong) == (3, 3, [])
-    allocated = [args for method, args in FakeRank.asked if method == "allocate"]
-    # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
-    assert allocated == [(0, 128 << 20, 1 << 20)] * 3
-    keys = {
-        args[0] for method, args in FakeRank.asked if method == GpuRank.run_concurrently.__name__
-    }
-    assert keys == {(cases[1], 1)}
+    allocated, allocate = list[tuple[int, ...]](), GpuRank.allocate
+
+    @wraps(allocate)  # the driver calls it by its name
+    def noted(rank: GpuRank[Any], *sizes: int) -> Any:
+        allocated.append(sizes)
+        return allocate(rank, *sizes)
+
+    monkeypatch.setattr(GpuRank, "allocate", noted)
+    cases = [copied("engine", size_bytes=32 << 10), copied("host")]
+    with copying(Machine(), cases, monkeypatch) as session:
+        assert session._loaded(cases[1])[0] == (cases[1], 1)
+    # one set of 32K and 32K passes the cache twice; host memory for the case that wants it
+    assert allocated == [(0, 64 << 10, 1 << 12)] * 3

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from collbench.backends import gloo
-from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.dtypes import DTYPES, DtypeName, RedopName
+from collbench.core.dtypes import DTYPES
 from collbench.core.record import read
 from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
 
@@ -77,9 +76,3 @@ def test_without_pytorch_and_on_two_hosts_every_point_is_waived(
     assert why == "PyTorch is not installed; install it with: pip install 'collbench[torch]'"
     monkeypatch.setattr(gloo, "find_spec", lambda name: name)
     assert gloo.BACKEND.why_not(SimpleNamespace(hosts=("a", "b"))) == "Gloo is measured on one host"
-
-
-@pytest.mark.parametrize(("dtype", "redop"), [("float8_e4m3fn", "sum"), ("float8_e5m2", "max")])
-def test_what_it_cannot_reduce_is_waived(dtype: DtypeName, redop: RedopName) -> None:
-    case = Case(op="allreduce", backend="gloo", ranks=2, size_bytes=1024, dtype=dtype, redop=redop)
-    assert gloo.BACKEND.why_waived(case, is_reduction=True) == f"Gloo cannot reduce {dtype}"

@@ -14,7 +14,6 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda import compilation
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
 from collbench.backends.gpu.session import GpuHealth, take_gpu
 from collbench.backends.repeat import REPLAYS, RankTiming
@@ -26,7 +25,7 @@ from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
-from tests.support.gpu_session import facts_of, launches, session_on
+from tests.support.gpu_session import facts_of, session_on
 
 QUIET = cast(GpuHealth, SimpleNamespace(notes=lambda: ()))  # GPUs that nothing disturbs
 
@@ -118,27 +117,6 @@ def test_single_launches_are_on_buffers_that_were_reset_and_the_slowest_rank_cou
     assert samples.launch_times_s == (3e-6, 9e-6)
     assert samples.seconds == (1e-4, 1e-4)
     assert session.run("plan", Batch(iterations=4)).launch_times_s == ()
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "isolated", "sets"), [(1, False, 31), (2, False, 32), (2, True, 31)]
-)
-def test_sets_without_a_timed_launch_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch, aggregate: int, isolated: bool, sets: int
-) -> None:
-    """They have the poison of the reset before, where launches are timed a second time."""
-    compared: list[range] = []
-    gpu = DeviceRank.__new__(DeviceRank)
-    gpu.outside = None
-    for clock in ("_time_together", "_time_isolated"):
-        monkeypatch.setattr(timing, clock, lambda *args: 1e-4)
-    monkeypatch.setattr(timing, "prove", lambda *args: (None, 0.0))
-    monkeypatch.setattr(gpu, "compare", lambda problem, sets: compared.append(sets))
-    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
-    batch, options = Batch(iterations=31, aggregate=aggregate), GpuOptions(isolated=isolated)
-    queue, wait = lambda number, stream: None, lambda work_s: None
-    timing.timed(launches(gpu, problem, queue, 32, wait), batch, options, 0.0)
-    assert compared == [range(sets)]
 
 
 @pytest.mark.parametrize("size", [1000, POOL_BYTES])

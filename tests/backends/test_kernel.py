@@ -27,6 +27,7 @@ from tests.support.commands import Capture
 from tests.support.host_gpu import HostKernelRank
 from tests.support.nvrtc import nvrtc_for
 from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
@@ -238,29 +239,11 @@ def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> No
         assert {"hello", "hi", "loaded"} <= set(started.stderr.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "error"),
-    [
-        ("OPS = 'allreduce'\nmake = int", 2, "OPS of mine.py is 'allreduce', no tuple"),
-        ("OPS = ('allreduce',)\nREDOPS = None", 2, "REDOPS of mine.py is None, no tuple"),
-        ("OPS, SHARED_BYTES = ('gather',), -64", 2, "SHARED_BYTES of mine.py is -64"),
-        ("OPS, SHARED_BYTES = ('gather',), '4K'", 2, "SHARED_BYTES of mine.py is '4K'"),
-        ("OPS, SHARED_BYTES = ('gather',), 100", 2, "SHARED_BYTES of mine.py is 100"),
-        ("import nothing_there", 2, "mine.py, line 1: ModuleNotFoundError: No module named"),
-        ("OPS = (", 2, "mine.py, line 1: SyntaxError: '(' was never closed"),
-        ("raise SystemExit(0)", 2, "mine.py, line 1: SystemExit: 0"),
-        ("OPS = ('allreduce',)", 2, "mine.py has no function make"),
-        ("def make(rank): ...", 2, "mine.py has no OPS"),
-        ("OPS = ('allred',)\nmake = int", 2, "there is no name in OPS of mine.py 'allred'"),
-        ("OPS = ('allreduce',)\ndef make(rank): ...", 2, "what make of mine.py returns has no run"),
-        ("OPS = ('allreduce',)\ndef make(rank):\n    return 1 / 0", 1, "mine.py, line 3: ZeroDivi"),
-        ("OPS = ('gather',)\nmake = int", 3, "mine.py serves gather, not allreduce"),
-    ],
-)
+@pytest.mark.parametrize(("text", "code", "error"), cells_of(__file__, "no-kernels.tsv"))
 def test_a_file_that_is_no_kernel_is_named(
-    tmp_path: Path, capfd: Capture, text: str, code: int, error: str
+    tmp_path: Path, capfd: Capture, text: str, code: str, error: str
 ) -> None:
-    assert swept(tmp_path, text)[0] == code
+    assert swept(tmp_path, text)[0] == int(code)
     assert run(["sweep", "--backend", f"{tmp_path}/gone.py"]) == 2
     said = capfd.readouterr().err
     assert error in said and "gone.py: [Errno 2] No such file" in said and "Traceback" not in said

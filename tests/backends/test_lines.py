@@ -196,27 +196,6 @@ def test_flags_that_would_repeat_are_refused() -> None:
         session.close()
 
 
-@pytest.mark.parametrize("proto", PROTOS)
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"direct": "on"}, "neither direct nor pulled"),
-        ({"p2p": "pull"}, "neither direct nor pulled"),
-        ({"backend": "reference"}, "reference backend uses protocol simple"),
-        ({"buffsize": 64}, "no room for 4 slots"),
-    ],
-)
-def test_what_lines_cannot_do_is_refused(
-    proto: str, change: dict[str, object], reason: str
-) -> None:
-    case = replace(
-        Case(op="allreduce", backend="cpu", algo="ring", proto=proto, ranks=2, size_bytes=4096),
-        **change,  # type: ignore[arg-type]
-    )
-    with pytest.raises(ScheduleError, match=reason):
-        resolve(case)
-
-
 @pytest.mark.parametrize("algo", ["ring", "twoshot"])
 @pytest.mark.parametrize("proto", PROTOS)
 def test_a_buffer_that_was_asked_for_is_not_passed(proto: str, algo: str) -> None:
@@ -227,13 +206,6 @@ def test_a_buffer_that_was_asked_for_is_not_passed(proto: str, algo: str) -> Non
     share = PROTOCOLS.load(proto).payload_bytes(1 << 20) / (1 << 20)
     assert asked.plan.slots * asked.plan.slot_bytes <= share * asked.case.buffsize
     assert (asked.case.proto, asked.case.direct, asked.plan.proto) == (proto, "off", proto)
-
-
-def test_auto_is_simple() -> None:
-    assert {
-        resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=size)).case.proto
-        for size in (8, 1 << 14, 1 << 24)
-    } == {"simple"}
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "ppc64le", "i686"])

@@ -21,7 +21,6 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.errors import HangError, RefusedError, UnavailableError
-from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.peers import PEERS, Variables, forced_by
 from collbench.core.record import read
@@ -53,59 +52,6 @@ def asked(*backends: str, **knobs: Any) -> list[Case]:
 
 def ways(**knobs: Any) -> list[Forced]:
     return [(c.algo, c.proto, c.channels, c.buffsize) for c in asked("nccl", **knobs)]
-
-
-@pytest.mark.parametrize(
-    ("forced", "variables"),
-    [
-        ({}, {}),
-        ({"algo": "ring"}, {"NCCL_ALGO": "Ring"}),
-        ({"algo": "chain", "proto": "ll128"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL128"}),
-        (
-            {"channels": 4},
-            dict.fromkeys(
-                ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"), "4"
-            ),
-        ),
-        (
-            {"proto": "simple", "buffsize": 65536},
-            {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": "65536"},
-        ),
-        (
-            {"proto": "ll128", "buffsize": 65536},
-            {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": "65536"},
-        ),
-        (
-            {"buffsize": 65536},
-            dict.fromkeys(("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"), "65536"),
-        ),
-    ],
-)
-def test_what_is_forced_becomes_variables(
-    forced: dict[str, Any], variables: dict[str, str]
-) -> None:
-    assert dict(forced_by(case(**forced))) == variables
-
-
-@pytest.mark.parametrize(
-    ("forced", "reason"),
-    [
-        ({"op": "allgather", "algo": "chain"}, "serves allreduce, not allgather"),
-        ({"op": "alltoall", "algo": "ring"}, "group of sends and receives"),
-        ({"op": "sendrecv", "proto": "ll"}, "group of sends and receives"),
-        ({"op": "gather", "channels": 3}, "power of two"),
-        ({"channels": 65}, "at most 64"),
-        ({"buffsize": 8192}, "needs 16K to 1G"),
-        ({"buffsize": 65536 + 512}, "in whole K"),
-        *[({}, ""), ({"algo": "ring", "op": "reduce"}, ""), ({"algo": "chain"}, "")],
-        ({"op": "alltoall", "channels": 4, "buffsize": 1 << 20}, ""),
-        ({"channels": 64, "buffsize": 16384}, ""),
-    ],
-)
-def test_what_nccl_lacks_is_waived_and_nothing_else(forced: dict[str, Any], reason: str) -> None:
-    found = case(**forced)
-    why = nccl.BACKEND.why_waived(found, collective(found.op).is_reduction)
-    assert reason in why and bool(why) == bool(reason)
 
 
 def test_its_own_choice_comes_first_and_once() -> None:
@@ -364,32 +310,6 @@ def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
     ]
 
 
-class StandInError(Exception):
-    """In place of the binding's NCCLError."""
-
-
-def rank_without_gpu() -> nccl.NcclRank:
-    def refuse(*_: object) -> None:
-        raise StandInError("NCCL_ERROR_INVALID_USAGE: invalid usage")
-
-    rank = nccl.NcclRank(RankContext(rank=1, n=2))
-    rank.nccl = SimpleNamespace(
-        UniqueId=SimpleNamespace(from_buffer=bytes), comm_init_rank=refuse, mem_alloc=refuse
-    )
-    rank.refusals = StandInError, RuntimeError
-    return rank
-
-
-def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
-    with pytest.raises(
-        RefusedError, match="does not make a communicator: NCCL_ERROR_INVALID_USAGE"
-    ) as found:
-        rank_without_gpu().join(b"")
-    assert "NCCL_DEBUG" in found.value.hint
-    with pytest.raises(RefusedError, match="does not have window buffers: NCCL_ERROR_INVALID"):
-        rank_without_gpu().hold(("window", False), 4096)
-
-
 def test_sends_and_receives_have_other_registered_buffers_than_collectives() -> None:
     found = {
         (buffers, op): nccl.memory_of(case(op=op, buffers=buffers))
@@ -398,41 +318,6 @@ def test_sends_and_receives_have_other_registered_buffers_than_collectives() -> 
     }
     assert set(found.values()) == {("plain", False), ("window", True), ("window", False)}
     assert {op for (_, op), memory in found.items() if memory[1]} == {"alltoall", "sendrecv"}
-
-
-@pytest.mark.parametrize("held", [0, 7])
-def test_what_nccl_does_not_register_is_refused(held: int) -> None:
-    rank = rank_without_gpu()
-    rank.nccl = SimpleNamespace(
-        mem_alloc=lambda size: 512, comm_register=lambda comm, pointer, size: held
-    )
-    if held:
-        rank.hold(("registered", True), 4096)
-        assert rank._users == {("registered", True): 512}
-    else:
-        with pytest.raises(RefusedError, match="NCCL does not have registered buffers here"):
-            rank.hold(("registered", False), 4096)
-
-
-def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
-    """Once, and without graphs when NCCL waits for their end."""
-    rank, calls = rank_without_gpu(), list[object]()
-
-    def wait(deadline_s: float) -> None:
-        raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
-
-    rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
-    rank.nccl = SimpleNamespace(
-        group_start=lambda: calls.append("begin"),
-        group_end=lambda: calls.append(("wait", len(rank.graphs))),
-        comm_abort=lambda comm: calls.append(("abort", comm)),
-        comm_destroy=lambda comm: calls.append(("destroy", comm)),
-    )
-    rank.comm, rank.graphs = 5, {("timed", 0): SimpleNamespace(launch=None, upload=None)}
-    with pytest.raises(HangError, match="after 8 s"):
-        rank._wait(0.0)
-    rank.let_go()
-    assert calls == ["begin", ("abort", 5), ("wait", 0)]
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])

@@ -19,13 +19,7 @@ from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.net.proxy import DataComm
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.errors import (
-    CollbenchError,
-    HangError,
-    RankLostError,
-    ScheduleError,
-    UnavailableError,
-)
+from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
@@ -55,40 +49,6 @@ def _quick_turns() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
-
-
-@pytest.mark.parametrize(
-    ("limits", "asked", "found"),
-    [
-        (ONE_HOST, "auto", "shm"),
-        (ONE_HOST, "shm", "shm"),
-        (ONE_HOST, "net", "net"),
-        (TWO_HOSTS, "auto", "shm+net"),
-        (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"),
-        (None, "auto", "shm"),
-    ],
-)
-def test_the_row_says_which_roads_were_taken(limits: Limits | None, asked: str, found: str) -> None:
-    done = resolve(case(transport=asked), limits)
-    assert (done.case.transport, done.plan.transport) == (found, found)
-
-
-@pytest.mark.parametrize(
-    ("limits", "asked", "why"),
-    [
-        (TWO_HOSTS, {"transport": "shm"}, "2 hosts and share no memory"),
-        (ONE_HOST, {"backend": "reference", "transport": "net"}, "nothing travels by net"),
-        (ONE_HOST, {"backend": "model", "transport": "net"}, "nothing travels by net"),
-        (ONE_HOST, {"proto": "ll128", "transport": "net"}, "a message of MPI comes whole"),
-        (TWO_HOSTS, {"proto": "ll128", "transport": "net"}, "a message of MPI comes whole"),
-    ],
-)
-def test_roads_that_are_not_there_are_refused(
-    limits: Limits, asked: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(ScheduleError, match=why):
-        resolve(case(**asked), limits)
 
 
 def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from collbench.backends.net.proxy import DataComm, SendConnector
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.core.case import Case
 from collbench.core.collectives import OpName
-from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.group import RankContext
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
@@ -32,6 +32,7 @@ from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, needs_no_credits, slot_wire_bytes
 from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.planner import resolve
+from tests.device.test_device import Mode, plan_for
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.gpu_session import Workers
@@ -68,55 +69,11 @@ def case(**more: object) -> Case:
 def plan_of(
     op: OpName, algo: str, proto: str, found: Domains, *, near: str = "p2p", **knobs: Any
 ) -> Plan:
-    n, count = len(found), knobs.pop("count", 611)
-    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
-    return lay_out(
-        problem(op, n, count=count),
-        registered(op, algo, world_of(algo, n, 0)),
-        p2p="push",
-        kernel=Kernel(proto=proto, threads=64),
-        transport=label(found, near),
-        domains=found,
-        **(given if proto == "simple" else {**given, "slices": 1}),
+    what = problem(op, len(found), count=knobs.pop("count", 611))
+    schedule = registered(op, algo, world_of(algo, len(found), 0))
+    return plan_for(
+        what, schedule, Mode(proto, False, "push", label(found, near)), domains=found, **knobs
     )
-
-
-@pytest.mark.parametrize(
-    ("limits", "asked", "found"),
-    [
-        (Limits(), "auto", "p2p"),
-        (Limits(), "net", "net"),
-        (TWO_HOSTS, "auto", "p2p+net"),
-        (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"),
-        (Limits(hosts=(0, 0, 1, 1), has_peers=False), "auto", "shm+net"),
-        (Limits(has_peers=False), "net", "net"),
-    ],
-)
-def test_the_row_says_which_roads_were_taken(limits: Limits, asked: str, found: str) -> None:
-    for size in (64, 1 << 20):
-        done = resolve(case(transport=asked, size_bytes=size), limits)
-        assert (done.case.transport, done.plan.transport) == (found, found)
-        assert "net" not in found or done.case.direct == "off"
-
-
-@pytest.mark.parametrize(
-    ("limits", "more", "said"),
-    [
-        (Limits(), {"transport": "net", "proto": "ll128"}, "lines of 128 bytes"),
-        (TWO_HOSTS, {"proto": "ll128"}, "lines of 128 bytes"),
-        (Limits(), {"transport": "net", "direct": "on", "proto": "simple"}, "by messages"),
-        (TWO_HOSTS, {"p2p": "pull", "proto": "simple"}, "is pulled"),
-        (TWO_HOSTS, {"transport": "p2p"}, "on 2 hosts"),
-        (TWO_HOSTS, {"transport": "shm"}, "on 2 hosts"),
-        (TWO_HOSTS, {"transport": "ce"}, "on 2 hosts"),
-    ],
-)
-def test_what_messages_cannot_do_is_refused(
-    limits: Limits, more: dict[str, object], said: str
-) -> None:
-    with pytest.raises(ScheduleError, match=said):
-        resolve(case(algo="ring", **more), limits)
 
 
 def test_a_proxy_is_told_which_slots_are_free() -> None:

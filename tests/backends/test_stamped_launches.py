@@ -1,163 +1,110 @@
-"""A rank of the cuda backend that launches kernels with stamps, on a card that only notes what is
-queued: the order of it, how long memory lives, and which stamps are kept.
+"""Launches with stamps by the cuda backend, on GPUs made of NumPy arrays: their order, how long
+memory lives, and which stamps are kept.
 """
 
-import struct
 import time
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from collbench.backends.base import GpuOptions
-from collbench.backends.cuda.rank import CudaRank, LoadedGpuPlan, StampOrder
+from collbench.backends.base import Batch, GpuOptions
+from collbench.backends.cuda import rank as cuda_rank
+from collbench.backends.cuda.backend import CudaSession
+from collbench.backends.cuda.rank import StampOrder
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.core.case import Case
 from collbench.core.errors import HangError, ScheduleError
-from collbench.core.group import RankContext
-from collbench.core.pattern import Wrong
-from collbench.device import layout
-from collbench.device.layout import STAMP_BYTES, Memory
-from collbench.planning.limits import Limits
+from collbench.device.layout import STAMP_BYTES
+from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
+from tests.support.gpus_in_threads import Card, Launch, Machine, run_on, spoil
 
-PLAIN, STAMPING, TABLE = 11, 12, 1 << 30  # functions, and where stamps go
-
-
-class NotingCard:
-    """In the place of a Card; resident: CTAs of a kernel. A launch with stamps counts itself."""
-
-    name, stream = "card", 7
-
-    def __init__(self, resident: int) -> None:
-        self.resident, self.log = resident, list[str]()
-        self.stamped = 0
-        self.cupy = SimpleNamespace(
-            cuda=SimpleNamespace(driver=SimpleNamespace(launchKernel=self._launched))
-        )
-
-    def _launched(self, function: int, *shape: int) -> None:
-        self.stamped += function == STAMPING
-        self.log.append({PLAIN: "plain", STAMPING: "stamping"}[function])
-
-    def function(self, cubin: bytes, name: str) -> int:
-        assert (cubin, name) == (b"mine", "collbench_run")
-        return STAMPING
-
-    def resident_ctas(self, function: int, threads: int, cluster: int) -> int:
-        return self.resident
-
-    def allocate(self, size: int) -> int:
-        self.log.append(f"allocate {size}")
-        return TABLE
-
-    def event(self) -> int:
-        return 1
-
-    def elapsed_s(self, start: int, stop: int) -> float:
-        return 1e-5
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        """What is only noted, of the stamps or of an event."""
-
-        def note(what: int, *size: int) -> None:
-            assert what == (1 if name == "record" else TABLE)
-            self.log.append(name)
-
-        return note
-
-    def download(self, pointer: int, size: int) -> bytes:
-        assert pointer == TABLE
-        self.log.append("download")
-        return bytes([self.stamped]) * size
+RECORDS = (5, 4)  # of a CTA of each rank
 
 
-def rank_on(card: NotingCard, plan: Plan, *, hangs: bool = False) -> CudaRank:
-    """Rank 1 of two, with the plan loaded."""
-
-    def wait(limit_s: float) -> None:
-        if hangs:
-            raise HangError("rank 0 keeps the others waiting", suspect=((0,), 0))
-        card.log.append("wait")
-
-    gpu = SimpleNamespace(
-        card=card,
-        outside=None,
-        timeout_s=10.0,
-        prepare=lambda problem, sets, stride: card.log.append("prepare"),
-        barrier=lambda: card.log.append("barrier"),
-        expect=lambda launches: None,
-        wait=wait,
-        compare=lambda problem, sets: Wrong(rank=1, count=3, index=0, got="1", wanted="2"),
-    )
-    rank = CudaRank(RankContext(rank=1, n=2))
-    rank._gpu, rank.options = cast(DeviceRank, gpu), GpuOptions()
-    memory = Memory(
-        arenas=(1 << 20, 2 << 20), own=2 << 20, abort=0, inputs=(1, 2), outputs=(3, 4), program=5,
-        aborts=6,
-    )  # fmt: skip
-    rank.loaded["plan"] = LoadedGpuPlan(plan, 1, b"", PLAIN, memory)
-    return rank
-
-
-def plan_with(limits: Limits | None = None, **knobs: Any) -> Plan:
+@contextmanager
+def tracing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, **knobs: Any
+) -> Iterator[tuple[CudaSession, Plan]]:
     case = Case(
         op="allreduce", backend="cuda", transport="p2p", algo="ring", proto="simple", ranks=2,
-        size_bytes=1 << 16, cluster=1, **knobs,
+        size_bytes=1 << 12, channels=3, **knobs,
     )  # fmt: skip
-    return resolve(case, limits or Limits()).plan
+    plan = resolve(case).plan
+    run_on(machine, 2, monkeypatch)
+    session = CudaSession(LocalGroup(), [plan], hot=True, options=GpuOptions())
+    try:
+        yield session, plan
+    finally:
+        session.close()
 
 
 def test_launches_take_turns_behind_barriers_and_the_last_keep_their_stamps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan, card, slept = plan_with(channels=3), NotingCard(resident=100), list[float]()
+    sleep, machine = time.sleep, Machine()
+    spoil(monkeypatch, 1)
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        card.log.append("sleep")
+    def noted(seconds: float) -> None:
+        if seconds:
+            assert seconds == 0.5
+            machine.cards[1].log.append("sleep")
+        sleep(0)
 
-    monkeypatch.setattr(time, "sleep", sleep)
-    rank = rank_on(card, plan)
-    rank.prepare_trace("plan", [b"other", b"mine"], 5)
-    assert card.log == [f"allocate {3 * 5 * STAMP_BYTES}"]
-    found = rank.trace("plan", StampOrder(launches=4, kept=2, delays_s=(0.0, 0.5)))
-    before = ["prepare", "clear", "barrier"]
-    pair = [*before, "record", "plain", "record", "wait"]
-    pair += [*before, "sleep", "record", "stamping", "record", "wait"]
-    assert card.log[1:] == [*pair * 2, *([*pair, "download"] * 2), "free"]
-    assert slept == [0.5] * 4
-    assert [set(one) for one in found.stamps] == [{3}, {4}]
+    monkeypatch.setattr(time, "sleep", noted)
+    with tracing(machine, monkeypatch, cluster=1) as (session, plan):
+        session._load(plan)
+        for card in machine.cards:
+            card.log.clear()
+        _, found = session.trace(plan, StampOrder(launches=4, kept=3, delays_s=(0, 0.5)), RECORDS)
+    log = [what for what in machine.cards[1].log if what != "fill"]
+    plain = ["clear", "barrier", "record", "run", "record"]
+    stamping = ["clear", "barrier", "sleep", "record", "run", "record"]
+    assert log[log.index("barrier") - 1 :][:44] == [*plain, *stamping] * 4
+    assert [one[0] for one in found.stamps] == [2, 3, 4]
     assert {len(one) for one in found.stamps} == {3 * 5 * STAMP_BYTES}
-    assert (found.seconds, found.wrong) == ([(1e-5, 1e-5)] * 4, 3)
+    assert (found.seconds, found.wrong) == ([(1e-5, 1e-5)] * 4, 1)
+    assert [len(card.freed) for card in machine.cards] == [1, 1]
 
 
-def test_memory_is_given_back_where_a_rank_hangs() -> None:
-    card = NotingCard(resident=100)
-    rank = rank_on(card, plan_with(), hangs=True)
-    rank.prepare_trace("plan", [b"", b"mine"], 5)
-    with pytest.raises(HangError):
-        rank.trace("plan", StampOrder(launches=2, kept=2))
-    assert card.log[-1] == "free"
+def test_memory_is_given_back_where_a_rank_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, barrier = Machine(hangs_s=0.3), DeviceRank.barrier
+    with tracing(machine, monkeypatch) as (session, plan):
+        monkeypatch.setattr(DeviceRank, "barrier", lambda gpu, *_: gpu.rank and barrier(gpu))
+        with pytest.raises(HangError):
+            session.trace(plan, StampOrder(launches=2, kept=2), RECORDS)
+    assert len(machine.cards[1].freed) == 1
 
 
-def test_stamping_kernels_that_cannot_all_be_resident_are_refused() -> None:
-    card = NotingCard(resident=2)
-    rank = rank_on(card, plan_with(channels=3))
-    with pytest.raises(ScheduleError, match="3 CTAs that stamp wait for each other, 2 can be"):
-        rank.prepare_trace("plan", [b"", b"mine"], 5)
-    assert not card.log
+def test_stamping_kernels_that_cannot_all_be_resident_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resident(card: Card, function: Any, *_: int) -> int:
+        return 2 if "TRACE" in dict(function[0].macros) else 132
+
+    monkeypatch.setattr(Card, "resident_ctas", resident)
+    with (
+        tracing(Machine(), monkeypatch, cluster=1) as (session, plan),
+        pytest.raises(ScheduleError, match="3 CTAs that stamp wait for each other, 2 can be"),
+    ):
+        session.trace(plan, StampOrder(launches=2, kept=2), RECORDS)
 
 
-def test_launches_alone_are_not_dependent() -> None:
+def test_launches_alone_are_not_dependent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a kernel would begin, and stamp that it does, while ranks are at the barrier."""
-    rank = rank_on(NotingCard(resident=100), plan_with(Limits(has_clusters=True), pdl="late"))
-    loaded = rank.loaded["plan"]
-    assert loaded.plan.kernel is not None
-    assert loaded.plan.kernel.pdl == "late"
-    stamps = layout.TRACE_ARGS.pack(TABLE, 5)
-    assert struct.unpack("<2Q", stamps) == (TABLE, 5)
-    launch = rank.launch(loaded, STAMPING, loaded.memory, 0, more_args=[stamps], is_alone=True)
-    assert launch._attributed is None
+    made: list[bool] = []
+
+    def launch(*args: Any, **more: Any) -> Launch:
+        made.append(more["is_dependent"])
+        return Launch(*args, **more)
+
+    with tracing(Machine(), monkeypatch, pdl="late") as (session, plan):
+        monkeypatch.setattr(cuda_rank, "Launch", launch)
+        assert session.run(plan, Batch(iterations=2)).wrong == ()
+        assert set(made) == {True}
+        made.clear()
+        session.trace(plan, StampOrder(launches=1, kept=1), RECORDS)
+        assert set(made) == {False}

@@ -2,11 +2,11 @@
 poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and NCCL themselves.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product, takewhile
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,27 +14,23 @@ import pytest
 from collbench.backends import reference, repeat
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import backend as cpu
-from collbench.backends.gpu import copies, timing
-from collbench.backends.gpu import rank as gpu_rank
-from collbench.backends.gpu.concurrent import ConcurrentWork
-from collbench.backends.gpu.proof import Changing
-from collbench.backends.gpu.rank import DeviceRank, stride_bytes
-from collbench.backends.gpu.session import GpuRank
-from collbench.backends.proof import Elements
+from collbench.backends.gpu import timing
+from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.nccl.backend import NcclSession
 from collbench.backends.repeat import checked_sets, phase, timed_sets
-from collbench.core.case import Case, Problem
+from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName, collective
-from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
-from collbench.core.group import RankContext
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
 from collbench.core.knobs import Placement
 from collbench.core.options import LaunchMode
-from collbench.core.pattern import PERIOD, Wrong, bits, fill, inputs, reduced
+from collbench.core.pattern import PERIOD, Wrong, fill, inputs, reduced
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from tests.support.gpu_session import launches
-from tests.support.gpus_in_threads import exchange, fill_or_compare
-from tests.support.plants import PLANTS, on_gpu, plant
+from tests.support.gpus_in_threads import Machine, run_on
+from tests.support.nccl_in_threads import nccl_on
+from tests.support.plants import PLANTS, plant
 from tests.support.tiers import tiered
 
 PLACES: tuple[Placement, ...] = ("out", "in")
@@ -155,147 +151,7 @@ def test_an_idle_reference_is_noticed(monkeypatch: pytest.MonkeyPatch, place: Pl
     assert reference.ReferenceSession().run(plan, Batch(iterations=1)).wrong
 
 
-# GPUs: the kernels of pattern.cu, launches and graphs are made of NumPy
-
-
-class Card:
-    """Memory, and a stream that does what it is asked to at once, or as often as a graph is
-    launched. log: what was done. Its first launch takes a microsecond, each one more than the one
-    before, an event nothing, and all else a millisecond.
-    """
-
-    def __init__(self) -> None:
-        self.memory, self.end = np.zeros(1 << 26, np.uint8), 4096
-        self.stream, self.log = 1, list[str]()
-        self.now_s, self.launched, self.recorded_s = 0.0, 0, list[float]()
-        self._captured: list[tuple[str, Callable[[], None]]] | None = None
-        self.changed: tuple[Sequence[int], int] | None = None  # for the launch that is queued next
-
-    def do(self, what: str, work: Callable[[], None]) -> None:
-        if self._captured is not None:
-            self._captured.append((what, work))
-        else:
-            self.log.append(what)
-            self.launched += what == "launch"
-            takes_s = {"launch": 1e-6 * self.launched, "record": 0.0}
-            self.now_s += takes_s.get(what, 1e-3)
-            work()
-
-    def view(self, address: int, size: int) -> np.ndarray:
-        return self.memory[address : address + size]
-
-    def allocate(self, size: int) -> int:
-        start = self.end
-        self.end += -(-size // 4096) * 4096
-        return start
-
-    def upload(self, address: int, data: bytes) -> None:
-        self.view(address, len(data))[:] = np.frombuffer(data, np.uint8)
-
-    def download(self, address: int, size: int) -> bytes:
-        return self.view(address, size).tobytes()
-
-    def capture(self, body: Callable[[int], None]) -> Any:
-        self._captured = []
-        body(self.stream)
-        works, self._captured = self._captured, None
-
-        def launch(stream: int) -> None:
-            for work in works or ():
-                self.do(*work)
-
-        return SimpleNamespace(launch=launch)
-
-    def clear(self, address: int, size: int) -> None:
-        self.do("clear", partial(self.view(address, size).fill, 0))
-
-    def record(self, event: int) -> None:
-        self.do("record", lambda: self.recorded_s.__setitem__(event, self.now_s))
-
-    record_by_graph = record
-
-    def as_cupy(self, stream: int) -> int:
-        return stream
-
-    def wait(self, deadline_s: float) -> None: ...
-
-    def event(self) -> int:
-        self.recorded_s.append(0.0)
-        return len(self.recorded_s) - 1
-
-    def elapsed_s(self, start: int, stop: int) -> float:
-        return self.recorded_s[stop] - self.recorded_s[start]
-
-
-class Kernel:
-    """A launch of a kernel of pattern.cu: its arguments are what the kernel's are."""
-
-    def __init__(self, card: Card, function: Any, grid: Any, block: int, args: list[bytes]) -> None:
-        self.card, (self.name, self.item), self.sets = card, function, grid[1]
-        self.args = [int.from_bytes(arg, "little") for arg in args]
-
-    def __call__(self, stream: int) -> None:
-        if self.name == "exchange":
-            self.card.do(self.name, partial(exchange, self.card.view, self.item, *self.args))
-            return
-        for number in range(self.sets):
-            of = partial(fill_or_compare, self.card.view, self.item, number, self.args)
-            self.card.do(self.name, partial(of, is_fill=self.name == "fill"))
-
-
-def gpu_on(card: Card, rank: int, n: int, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
-    gpu = DeviceRank(rank, n, cast(Any, card), is_alone=True)
-    monkeypatch.setattr(gpu_rank, "Launch", Kernel)
-    monkeypatch.setattr(gpu_rank, "POOL_BYTES", 1 << 22)
-    monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.do("barrier", lambda: None))
-    kernels = "fill", "compare", "exchange"
-    before, after = Changing.before, Changing.after
-
-    def change(changing: Any, number: int, stream: int) -> None:
-        before(changing, number, stream)
-        card.changed = changing._order, number
-
-    def keep(changing: Any, number: int, stream: int) -> None:
-        card.changed = None
-        after(changing, number, stream)
-
-    monkeypatch.setattr(Changing, "before", change)
-    monkeypatch.setattr(Changing, "after", keep)
-    patterns: Any = {item: [(name, item) for name in kernels] for item in (1, 2, 4, 8)}
-    gpu._patterns, gpu.user = patterns, card.allocate(1 << 22)
-    gpu._mismatches = gpu.keep("mismatches", bytes(16))
-    return gpu
-
-
-def launch(gpu: DeviceRank, problem: Problem, number: int, stream: int) -> None:
-    """What the rank has after a launch: of its own input, and the others' as they were filled, and
-    as a launch that proves others changed them.
-    """
-    changed = cast(Card, gpu.card).changed
-
-    def work() -> None:
-        card, count = cast(Card, gpu.card), problem.block_count
-        what, kind = collective(problem.op), dtype(problem.dtype).numpy()
-        own, out = (
-            card.view(*gpu.buffer(problem, which, number)).view(kind) for which in ("in", "out")
-        )
-        given = {gpu.rank: own.copy()}
-        for rank in set(range(problem.n)) - {gpu.rank}:
-            given[rank] = np.empty(what.blocks("in", problem.n, problem.root, rank) * count, kind)
-            fill(given[rank], problem.op, problem.redop, problem.n, rank, phase(problem, number))
-            if changed is not None:
-                order, at = changed
-                elements = Elements(problem, rank, order)
-                bits(given[rank])[elements.into[at]] = elements.given[at]
-        for want in what.wants(problem.n, problem.root, gpu.rank):
-            parts = [given[rank][want.in_block * count :][:count] for rank in want.ranks]
-            total = parts[0].copy()
-            for part in parts[1:]:
-                ufunc(problem.redop)(total, part, total)
-            out[want.out_block * count :][:count] = total
-
-    cast(Card, gpu.card).do("launch", work)
-
+# GPUs: made of NumPy arrays, and NCCL of queues
 
 MODES: list[tuple[LaunchMode, bool, bool]] = [
     ("graph", False, False),
@@ -304,6 +160,25 @@ MODES: list[tuple[LaunchMode, bool, bool]] = [
     ("graph", False, True),
     ("stream", False, True),
 ]
+
+
+def in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on launches are timed as those of which a host moves the messages, which meet as
+    all others do.
+    """
+    outside = SimpleNamespace(
+        proxy=None, wait=lambda card, deadline_s, _: card.wait(deadline_s), is_aborted=lambda: False
+    )
+    meeting, barrier = set[int](), DeviceRank.barrier
+
+    def meet(gpu: DeviceRank, hold_ns: int = 0) -> None:
+        meeting.add(id(gpu))
+        barrier(gpu, hold_ns)
+        meeting.discard(id(gpu))
+
+    found = property(lambda gpu: None if id(gpu) in meeting else outside, lambda gpu, _: None)
+    monkeypatch.setattr(DeviceRank, "outside", found, raising=False)
+    monkeypatch.setattr(DeviceRank, "barrier", meet)
 
 
 @tiered(
@@ -320,52 +195,44 @@ def test_idle_gpus_are_noticed(
     is_outside: bool,
 ) -> None:
     """And what is right is right. Nothing but launches is between two events, until the batch is
-    proved.
+    proved; each single launch is behind a barrier of its own.
     """
     number = PLACED.index((op, place)) + MODES.index((mode, isolated, is_outside))
     ways: tuple[tuple[RedopName, bool, int], ...] = (
         ("sum", False, 70), ("sum", True, 2), ("max", True, 65)
     )  # fmt: skip
-    for redop, hot, count in (ways[number % 3],):
-        card = Card()
-        root = int(op in ("reduce", "gather"))
-        problem = case(op, place, redop=redop, root=root, size_bytes=1024, ranks=3).problem()
-        gpu = gpu_on(card, 1, 3, monkeypatch)
-        gpu.outside = cast(Any, SimpleNamespace(proxy=None)) if is_outside else None
-        sets = gpu_rank.sets_of(problem, 3 * stride_bytes(problem) // 2, hot=hot)
-        assert sets == (1 if hot else 3) + repeat.accumulates(problem)
-        gpu.prepare(problem, range(sets), stride_bytes(problem))
-        queue = partial(launch, gpu, problem)
-        real = launches(gpu, problem, queue, sets, lambda work_s: None)
-        options = GpuOptions(launch=mode, isolated=isolated)
-        batch = Batch(iterations=count)
-        assert timing.first(real, is_checked=True).wrong is None
-        card.log.clear()
-        assert timing.timed(real, batch, options, 0.0).wrong is None
-        timed = list(takewhile(lambda what: what != "exchange", between_events(card.log)))
-        assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
-        assert len(timed) == count * (1 if isolated else repeat.REPLAYS + 1)
-        assert on_gpu("idle", timing.timed)(real, batch, options, 0.0).wrong is not None
+    redop, hot, count = ways[number % 3]
+    nccl_on(machine := Machine(number), monkeypatch)
+    run_on(machine, 3, monkeypatch)
+    if is_outside:
+        in_bursts(monkeypatch)
+    given = {"algo": "library", "proto": "", "redop": redop, "size_bytes": 1024, "ranks": 3}
+    root = int(op in ("reduce", "gather"))
+    one = case(op, place, backend="nccl", root=root, **given)
+    options = GpuOptions(launch=mode, isolated=isolated)
+    session = NcclSession(LocalGroup(), [one], hot=hot, options=options)
+    batch, singly = Batch(iterations=count), Batch(iterations=2, single_launches=count + 60)
+    try:
+        assert session.run(one, batch).wrong == ()
+        log = list(takewhile(lambda what: what != "exchange", machine.cards[1].log))
+        timed = list(between_events(log))
+        assert set(timed) <= {"run"} or (mode == "graph" and is_outside)
+        sets = session._loaded(one)[2]
+        assert len(timed) == sets + count * (1 if isolated else repeat.REPLAYS + 1)
+        unchecked = replace(batch, is_checked=False)
         some_plants = PLANTS[("sum", "max").index(redop) + hot :: 3]
-        for kind, method in product(some_plants, (timing.timed, timing.timed_singly)):
-            some = Batch(iterations=count, single_launches=count)
-            gpu.prepare(problem, range(sets), stride_bytes(problem))
-            assert on_gpu(kind, method)(real, some, options, 0.0).wrong is not None
-        unchecked = Batch(iterations=count, is_checked=False)
-        assert on_gpu("idle", timing.timed)(real, unchecked, options, 0.0).wrong is None
-        singly = Batch(single_launches=count + 60)
-        gpu.prepare(problem, range(sets), stride_bytes(problem))
-        assert on_gpu("idle", timing.timed_singly)(real, singly, options, 0.0).wrong is not None
-        card.log.clear()
-        launched = card.launched
-        answer = timing.timed_singly(real, singly, options, 0.0)
-        assert answer.wrong is None
-        proved = min(count + 60, timing.GRAPH_LAUNCHES)
-        numbers = range(1, card.launched - launched - proved + 1)
-        takes_s = [1e-6 * (launched + number) for number in numbers if number not in (1, 102)]
-        assert len(takes_s) == count + 60
-        assert answer.launch_times_s == pytest.approx(takes_s, abs=1e-9)
-        assert card.log.count("barrier") == len(numbers) + proved
+        for kind, method in product(("idle", *some_plants), ("timed", "timed_singly")):
+            with plant(kind, method):
+                assert session.run(one, singly if method == "timed_singly" else batch).wrong
+        with plant("idle", "timed"):
+            assert session.run(one, unchecked).wrong == ()
+        machine.cards[1].log.clear()
+        assert len(session.run(one, singly).launch_times_s) == count + 60
+        log = machine.cards[1].log
+        most = min(count + 60, timing.GRAPH_LAUNCHES) + 1
+        assert " ".join(["barrier record run record"] * most) in " ".join(log)
+    finally:
+        session.close()
 
 
 def between_events(log: list[str]) -> Iterator[str]:
@@ -377,30 +244,10 @@ def between_events(log: list[str]) -> Iterator[str]:
             yield what
 
 
-@pytest.mark.parametrize("algo", copies.COPY_ALGOS)
-def test_idle_copies_are_noticed(monkeypatch: pytest.MonkeyPatch, algo: str) -> None:
-    """Also those to host memory, from which the data of earlier ones could be copied on."""
-    card = Card()
-    rank = copies.CopyRank(RankContext(rank=0, n=1))
-    rank._gpu = gpu = gpu_on(card, 0, 1, monkeypatch)
-    gpu.loads[None], gpu.users = cast(Any, SimpleNamespace(stream=2)), [gpu.user]
-    gpu.host_arenas = [card.allocate(1 << 16)]
-    copied = case("sendrecv", "out", backend="copies", algo=algo, ranks=1)
-    key = copied, 1
-
-    def copy(target: int, source: int, size: int, *more: int) -> None:
-        data, to = card.view(source, size), card.view(target, size)
-        card.do("copy", lambda: to.__setitem__(slice(None), data))
-
-    monkeypatch.setattr(copies, "queue_copy", lambda runtime, *args: copy(*args))
-    rank.kernel = cast(Any, SimpleNamespace(queue=copy))
-    card.runtime = None  # type: ignore[attr-defined]
-    monkeypatch.setattr(copies.CopyRank, "options", GpuOptions(), raising=False)
-    monkeypatch.setattr(gpu, "wait", lambda deadline_s: None)
-    gpu.prepare(copied.problem(), range(1), stride_bytes(copied.problem()))
-    work = ConcurrentWork(seconds=1.0, replays=2, launches=3)
-    assert rank.run_concurrently(key, work).wrong is None
-    rank.graphs.clear()
-    monkeypatch.setattr(rank, "_queue", lambda case, number, stream: None)
-    assert GpuRank.run_concurrently(rank, key, work).wrong is None or algo != "host"
-    assert rank.run_concurrently(key, work).wrong is not None
+def test_the_first_launch_of_each_part_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = lambda launches, key, queues, work_s: [9.0, *[1.0] * (len(queues) - 1)]  # noqa: E731
+    monkeypatch.setattr(timing, "_times_in_graph", clock)
+    gpu: Any = SimpleNamespace(outside=None)
+    real = launches(gpu, case("allreduce", "out").problem(), lambda *_: None, 3, lambda _: None)
+    singly = Batch(single_launches=250, is_checked=False)
+    assert timing.timed_singly(real, singly, GpuOptions(), 0.0).launch_times_s == (1.0,) * 250

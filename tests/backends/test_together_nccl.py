@@ -216,16 +216,21 @@ def test_a_hang_ends_with_all_communicators_aborted(
         ("comm_init_rank", "plain", "does not make a communicator: NCCL_ERROR_INVALID_USAGE"),
         ("comm_window_register", "window", "does not have window buffers: NCCL_ERROR_INV"),
         ("mem_alloc", "registered", "does not have registered buffers: NCCL_ERROR_INV"),
+        ("", "registered", "NCCL does not have registered buffers here"),
         ("all_reduce", "plain", "does not do allreduce: NCCL_ERROR_INVALID_USAGE"),
     ],
 )
 def test_what_nccl_refuses(
     refused: str, buffers: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Or has no handle for."""
     nccl = nccl_on(Machine(6), monkeypatch, refused)
+    if not refused:
+        monkeypatch.setattr(nccl, "comm_register", lambda *_: 0, raising=False)
     together = job(ranks=4, groups="0,1/2,3", buffers=buffers)
-    with pytest.raises(RefusedError, match=why):
+    with pytest.raises(RefusedError, match=why) as found:
         samples_of(nccl, together, monkeypatch)
+    assert "NCCL_DEBUG" in found.value.hint
 
 
 @pytest.mark.parametrize("refused", ["group_end", "all_gather"])

@@ -35,24 +35,6 @@ def case(algo: str = "library", op: str = "allreduce", n: int = 2, **more: Any) 
     return Case(**{**of, **more}).rounded()
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        ({"algo": "oneshot", "op": "allgather"}, "one-shot serves allreduce, not allgather"),
-        ({"algo": "twoshot", "redop": "max"}, "two-shot has no reduction max"),
-        ({"algo": "oneshot", "dtype": "float16"}, "one-shot cannot reduce float16"),
-        ({"algo": "twoshot", "dtype": "bfloat16", "size_bytes": 6}, "words of 4 bytes, not 6"),
-        ({"algo": "oneshot", "placement": "in"}, "one-shot cannot write over its input"),
-        *[({}, ""), ({"algo": "twoshot", "placement": "in"}, ""), ({"algo": "twoshot"}, "")],
-        ({"redop": "avg", "dtype": "float8_e5m2", "placement": "in"}, ""),
-        ({"algo": "oneshot", "dtype": "bfloat16", "size_bytes": 8}, ""),
-    ],
-)
-def test_what_pytorch_lacks_is_waived_and_nothing_else(asked: dict[str, Any], reason: str) -> None:
-    why = torch.BACKEND.why_waived(case(**asked), is_reduction=True)
-    assert reason in why and bool(why) == bool(reason)
-
-
 def why_not(
     monkeypatch: pytest.MonkeyPatch, folder: Path, version: str = "", hosts: str = "a"
 ) -> str:

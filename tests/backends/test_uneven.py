@@ -15,15 +15,14 @@ from collbench.backends.repeat import compare_output, prepare_buffers, verify_in
 from collbench.core.case import Problem
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import ScheduleError
-from collbench.core.world import World
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.plan import Plan
-from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
 from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import random_inputs, world_of
 from tests.support.tiers import tiered
 from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
+from tests.support.written import schedule_of
 
 RANKS, MOST = 3, 700
 
@@ -115,17 +114,8 @@ def test_a_wrong_element_and_a_byte_behind_the_output_are_found() -> None:
 def test_a_schedule_that_keeps_another_block_in_the_output_is_refused() -> None:
     """What arrives goes where the rank's own block belongs, and from there to its place."""
 
-    def gather(world: World, rank: int) -> Program:
-        peer = 1 - rank
-        steps = (
-            Step(src=(Operand("in", 0),), send=(Edge(peer, "ring"),)),
-            Step(recv=(Edge(peer, "ring"),), dst=Operand("out", rank)),
-            Step(src=(Operand("out", rank),), dst=Operand("out", peer)),
-            Step(src=(Operand("in", 0),), dst=Operand("out", rank)),
-        )
-        return (Track(name="one", rounds=tuple((step,) for step in steps)),)
-
-    schedule = build("allgather", "detour", gather, World(n=2))
+    text = "i0 >{1}ring | <{1}ring =o{0} | o{0} =o{1} | i0 =o{0}"
+    schedule = schedule_of([text.format(0, 1), text.format(1, 0)], "allgather")
     even = Problem(
         **{**asdict(uneven_problem("allgatherv", 2, (4, 4))), "op": "allgather", "counts": ()}
     )
@@ -140,24 +130,10 @@ def test_empty_messages_do_not_order_two_tracks() -> None:
     of that. The lines of an empty message are waited for by nobody.
     """
 
-    def gather(world: World, rank: int) -> Program:
-        peer = 1 - rank
-        first, back, again = (Edge(peer, port) for port in ("first", "back", "again"))
-        receiving = (
-            Step(src=(Operand("in", 0),), send=(first,)),
-            Step(recv=(first,), dst=Operand("out", peer), send=(back,)),
-        )
-        reading = (
-            Step(recv=(back,), dst=Operand("out", rank), send=(again,)),
-            Step(recv=(again,), dst=Operand("tmp", 0)),
-            Step(src=(Operand("out", peer),), dst=Operand("tmp", 1)),
-        )
-        return tuple(
-            Track(name=name, rounds=tuple((step,) for step in steps))
-            for name, steps in (("receiving", receiving), ("reading", reading))
-        )
-
-    schedule = build("allgather", "there and back", gather, World(n=2))
+    receiving = "receiving: i0 >{1}first | <{1}first =o{1} >{1}back"
+    reading = "reading: <{1}back =o{0} >{1}again | <{1}again =t0 | o{1} =t1"
+    programs = [f"{receiving} / {reading}".format(rank, 1 - rank) for rank in (0, 1)]
+    schedule = schedule_of(programs, "allgather")
     for proto in ("simple", "ll"):
         lay_out(uneven_problem("allgatherv", 2, (4, 4)), schedule, proto=proto)
     short = uneven_problem("allgatherv", 2, (4, 1))

@@ -6,10 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from collbench.bench.pairs import RankPair, behind, expected_gbs, measure, with_rates
+from collbench.bench.pairs import RankPair, behind, expected_gbs, with_rates
 from collbench.bench.tables.pairs import lines
-from collbench.core.options import Settings
-from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
@@ -27,21 +25,6 @@ def stores(near_gbs: float, far_gbs: float) -> list[RankPair]:
 
 def rates(topology: Topology) -> tuple[float | None, float | None]:
     return path(topology, "gpu0", "gpu1").usable_gbs, path(topology, "gpu0", "gpu2").usable_gbs
-
-
-def test_two_ranks_of_processors_are_measured() -> None:
-    group = LocalGroup()
-    try:
-        pairs = list(measure(group, "cpu", (0, 1), Settings(repeats=1)))
-    finally:
-        group.close(0)
-    assert sorted((pair.a, pair.b, pair.way, pair.is_both) for pair in pairs) == [
-        (0, 1, "latency", True),
-        (0, 1, "loads", False),
-        (0, 1, "loads", True),
-        (1, 0, "loads", False),
-    ]
-    assert all(pair.value is not None and pair.value > 0 for pair in pairs)
 
 
 def test_what_to_expect_of_nvlink_and_of_pcie() -> None:

@@ -272,24 +272,10 @@ def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
     )
 
 
-def test_resolved_knobs_are_in_the_row() -> None:
-    given = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
-    (point,) = plan_points([given], LocalGroup())
-    case = point.case
-    assert (case.algo, case.direct, case.transport) == ("twoshot", "on", "shm")
-    assert (case.channels, case.threads) == (1, 1) and case.chunk > 0 and case.slots > 0
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"ranks": 1}, "nothing travels"),
-        ({"threads": 4}, "one thread"),
-        ({"channels": 65}, "at most 64"),
-        ({"slots": 1, "algo": "ring"}, "deadlocks with 1 slot"),
-        ({"algo": "oneshot", "placement": "in", "direct": "on"}, "finish a pull"),
-        ({"buffsize": 2}, "no room for 4 slots"),
-        ({"chunk": 4}, "at least 16 bytes"),
         ({"size_bytes": 2}, "less than one float32 element"),
         ({"proto": "ll", "transport": "net"}, "a message of MPI comes whole; use --proto simple"),
     ],
@@ -312,12 +298,3 @@ def test_what_a_model_invents_takes_no_time_of_the_machine() -> None:
         for point in plan_points(cases, group)
     )
     assert 0 < played < 0.1 < run
-
-
-def test_auto_falls_back_where_lending_deadlocks() -> None:
-    case = Case(
-        op="allreduce", backend="cpu", algo="oneshot", placement="in", ranks=4, size_bytes=4096
-    )
-    (point,) = plan_points([case], LocalGroup())
-    assert point.waived == ""
-    assert point.case.direct == "off"

@@ -18,7 +18,6 @@ from collbench.core.pattern import Wrong
 from collbench.launch.driver import hang_error
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 
 class Session:
@@ -97,18 +96,3 @@ def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
 def test_suspects_travel_between_processes() -> None:
     error = pickle.loads(pickle.dumps(HangError("late", "hint", suspect=((-1,), 2))))
     assert (error.message, error.hint, error.suspect) == ("late", "hint", ((-1,), 2))
-
-
-@pytest.mark.parametrize(
-    "algo", ["ring", "oneshot", "twoshot", "direct", "chain", "halving", "tree"]
-)
-def test_gpu_plans_exist_for_every_protocol(algo: str) -> None:
-    op = "alltoall" if algo == "direct" else "allreduce"
-    for proto in ("simple", "ll", "ll128"):
-        case, plan = resolve(
-            Case(op=op, backend="cuda", algo=algo, proto=proto, ranks=4, size_bytes=1 << 20)  # type: ignore[arg-type]
-        )
-        assert case.proto == proto
-        assert case.buffsize == plan.slots * plan.widest * PROTOCOLS.load(proto).wire_bytes(
-            plan.piece_bytes
-        )

@@ -29,6 +29,7 @@ from collbench.planning.nccl.machine import Fabric, NcclMachine, nccl_machine
 from collbench.planning.nccl.price import NcclPrice, nccl_price
 from collbench.planning.price.cluster import cluster_of
 from collbench.planning.price.constants import gpu_costs
+from tests.support.tables import cells_of
 
 FILE = Path(__file__).with_name("multihost-published.csv")
 # Published rows of one host or one rack, in profiles/results: their machine and part.
@@ -78,27 +79,8 @@ _FEW = 5  # figures of a range
 # to 48 of 50 GB/s reach NCCL, by its developers; of links: those of one host; latencies: those of a
 # NIC; chunks fill pipelines by a third of the textbook's optimum.
 BOUNDS = {
-    "nic_ib": (0.95, 0.97, 0.99),
-    "nic_roce": (0.92, 0.96, 0.98),
-    "nic_efa1": (0.7, 0.85, 0.97),
-    "nic_tcp": (0.8, 0.95, 0.98),
-    "wire_roce_us": (0.0, 5.0, 15.0),
-    "wire_efa_us": (0.0, 15.0, 40.0),
-    "wire_efa1_ring_us": (0.0, 1.0, 10.0),
-    "wire_efa1_tree_us": (0.0, 20.0, 60.0),
-    "ll_share": (0.2, 0.5, 1.0),
-    "ring_fill": (0.0, 0.1, 1.0),
-    "tree_fill": (0.0, 0.35, 1.0),
-    "blackwell_us": (0.0, 5.0, 15.0),
-    "nvls_hopper": (0.6, 0.73, 0.8),
-    "nvls_blackwell": (0.5, 0.66, 0.8),
-    "nvls_us": (0.5, 1.0, 1.5),
-    "nvls_tree_hopper": (0.62, 0.7, 0.76),
-    "nvls_tree_blackwell": (0.5, 0.6, 0.76),
-    "nvls_fill_us": (0.0, 150.0, 300.0),
-    "alltoall": (0.9, 0.95, 1.0),
-    "alltoall_hosts": (0.0, 0.05, 0.2),
-    "alltoall_us": (0.0, 4.0, 10.0),
+    name: (float(low), float(mid), float(high))
+    for name, low, mid, high in cells_of(__file__, "bounds.tsv")
 }
 _SEED, _STEPS = 1, 6000  # of a random walk
 _PULL = 1.0  # of what is expected, in rows: where few rows know better, it stays

@@ -24,16 +24,6 @@ def test_algos_lists_every_pair(invoke: Invoke) -> None:
     }
 
 
-def test_algos_draws_a_ring(invoke: Invoke) -> None:
-    code, out, _ = invoke("algos", "ring", "--op", "allreduce", "--ranks", "4")
-    assert code == 0
-    assert "main 0  i3 >1" in out
-    assert "<3 + i0 =o0 >1" in out
-    assert "messages read in place       16 of 24, all ranks" in out
-    assert "messages written in place    12 of 24, all ranks" in out
-    assert all(len(line) <= 80 for line in out.splitlines())
-
-
 @pytest.mark.parametrize("algo", ALGORITHMS.names())
 def test_algos_draws_everything(invoke: Invoke, algo: str) -> None:
     for op in ALGORITHMS.load(algo).SERVES:

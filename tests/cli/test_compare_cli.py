@@ -153,12 +153,6 @@ def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: Cap
     assert new.read_text() == "".join(LINES[:9])
 
 
-def test_help_names_the_references(capsys: Capture) -> None:
-    assert run(["compare", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "h200x4" in said and "b200x8-published" in said
-
-
 def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: Capture) -> None:
     """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL,
     and neither speaks for the other.

@@ -3,6 +3,8 @@ traceback.
 """
 
 import errno
+import gzip
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -23,7 +25,9 @@ from collbench.core.dtypes import ALIASES
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
+from collbench.machine.discovery import dumps
 from tests.support.commands import Capture
+from tests.support.evidence import machine
 from tests.support.runs import ROOT
 from tests.support.tiers import tiered
 
@@ -33,7 +37,33 @@ PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
 RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
-REFUSALS = Path(__file__).with_name("refusals.tsv").read_text().splitlines()
+REFUSALS, SAID = (
+    [line for line in Path(__file__).with_name(name).read_text().splitlines() if line[0] != "#"]
+    for name in ("refusals.tsv", "said.tsv")
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What tables of commands name: files and folders, among them one of broken recordings."""
+    whole, broken = dumps([machine("cpus")]), tmp_path_factory.mktemp("broken")
+    old = json.loads(whole)
+    for host in old["hosts"]:
+        del host["processes"], host["system"]
+    wrong = whole.replace('"open_files": 1', '"open_files": -1.')
+    of = {"cut": whole[:-40], "empty": "", "text": "<system/>", "wrong": wrong}
+    for name, text in {**of, "old": json.dumps(old)}.items():
+        (broken / name).write_text(text)
+    (broken / "packed").write_bytes(gzip.compress(whole.encode(), mtime=0)[:-40])
+    given = {"rows": RESULTS, "matrix": MATRIX, "job": JOB, "broken": broken, "nl": "\n"}
+    return {**given, "logs": ROOT / "tests/data/nccl-logs"}
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
@@ -48,16 +78,24 @@ def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
     return code, lines[0].removeprefix("Error: "), lines[1].removeprefix("Hint: ")
 
 
-@pytest.mark.parametrize("line", [line for line in REFUSALS if line[0] != "#"])
+@pytest.mark.parametrize("line", REFUSALS)
 def test_what_is_mistyped_or_makes_no_sense_is_refused(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+    capfd: Capture, in_folder: Path, files: dict[str, object], line: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     code, words, said = line.split("\t")
-    args = split(words.format(rows=RESULTS, matrix=MATRIX, job=JOB, nl="\n"))
-    found, error, hint = complaint(capfd, *args)
+    found, error, hint = complaint(capfd, *split(words.format(**files)))
     assert found == int(code)
     assert all(part in f"{error} Hint: {hint}" for part in said.split(" ... "))
+
+
+@pytest.mark.parametrize("line", SAID)
+def test_what_is_said(capfd: Capture, in_folder: Path, files: dict[str, object], line: str) -> None:
+    """By commands that write no file."""
+    code, words, said = line.split("\t")
+    assert run(split(words.format(**files))) == int(code)
+    text = " ".join(" ".join(capfd.readouterr()).split())
+    assert all(part in text for part in said.split(" ... "))
+    assert not list(in_folder.iterdir())
 
 
 def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
@@ -157,13 +195,6 @@ def test_aliases_of_types_are_read_in_any_case(capfd: Capture, alias: str) -> No
     assert f" of {ALIASES[alias]};" in capfd.readouterr().out
 
 
-def test_other_commands_read_names_in_any_case(capfd: Capture) -> None:
-    assert run(["algos", "Ring", "--op", "All_Reduce"]) == 0
-    assert run(["topo", "--machine", "DGX-1v", "--color", "NEVER"]) == 0
-    assert run(["compare", str(RESULTS), "--against", "H100-PCIEX2-published"]) in (0, 1)
-    assert "Error" not in capfd.readouterr().err
-
-
 def test_the_former_name_of_an_option_is_an_alias(capfd: Capture) -> None:
     for old, new in (
         (["--sweep", "channels"], ["--preset", "channels"]),
@@ -231,22 +262,6 @@ def test_more_ranks_than_cores_are_said(capfd: Capture, backend: str) -> None:
     if cores > 1:
         assert run([*words, "--ranks", "2"]) == 0
         assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("args", "sizes"),
-    [
-        ((), {"256K", "4M", "16M"}),
-        (("-b", "1K", "-e", "2K", "-f", "2"), {"1K", "2K"}),
-        (("--sizes", "5K"), {"5K"}),
-    ],
-)
-def test_sizes_on_the_command_line_replace_those_of_a_preset(
-    capfd: Capture, args: tuple[str, ...], sizes: set[str]
-) -> None:
-    assert run(["sweep", "--preset", "buffers", "--backend", "model", "--dry-run", *args]) == 0
-    lines = capfd.readouterr().out.splitlines()[3:-1]
-    assert {line.split()[0] for line in lines} == sizes
 
 
 def test_an_error_on_the_way_out_of_a_signal_is_the_signals(capfd: Capture) -> None:

@@ -5,8 +5,6 @@ import json
 from datetime import date
 from pathlib import Path
 
-import pytest
-
 from collbench.cli import run
 from tests.support.commands import Capture, result_of, stdin_of
 
@@ -14,20 +12,6 @@ DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEALTHY = DATA / "rccl-2.21.txt"
 SLOW = DATA / "v2.28-srun-two-sockets.txt"
 FAILED = DATA / "v2.18-mpirun-ib-error.txt"
-
-
-@pytest.mark.parametrize(
-    ("args", "code"),
-    [
-        ((HEALTHY,), 0),
-        ((SLOW,), 0),
-        ((SLOW, "--fail-on", "risk"), 1),
-        ((HEALTHY, FAILED), 1),
-        ((FAILED, "--fail-on", "never"), 0),
-    ],
-)
-def test_exit_codes(args: tuple[object, ...], code: int) -> None:
-    assert run(["log", *map(str, args)]) == code
 
 
 def test_what_a_healthy_host_prints_is_no_fault(capsys: Capture) -> None:

@@ -26,12 +26,6 @@ def test_shipped_presets_are_readable(invoke: Invoke, name: str) -> None:
     assert ", 0 waived" in out.splitlines()[-1]
 
 
-def test_options_win_over_the_preset(invoke: Invoke) -> None:
-    given = ("--channels", "3", "--sizes", "1M", "--backend", "cpu", "--dry-run")
-    _, out, _ = invoke("sweep", "--preset", "channels", *given)
-    assert out.splitlines()[-1].startswith("# 2 points")
-
-
 @pytest.mark.parametrize(
     ("option", "text"),
     [

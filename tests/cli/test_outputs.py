@@ -11,57 +11,16 @@ import pytest
 
 from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
-from collbench.core.assessment import ASSESSMENT_FILES
 from tests.support.commands import Capture
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 ROWS = str(Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv")
+OUTPUTS = cells_of(__file__, "outputs.tsv")
 # What makes each option write, by command and option; appended to it is the file.
-WRITES = {
-    ("sweep", "--csv"): "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring",
-    ("topo", "--record"): "topo",
-    ("topo", "--svg"): "topo --machine pcie-4",
-    ("topo", "--save"): "topo --measure",
-    ("overlap", "--csv"): "overlap --sizes 1K",
-    ("replay", "--csv"): "replay --mix ddp:1B",
-    ("replay", "--tuner"): "replay --mix ddp:1B --tune 9",
-    ("replay", "--json"): "replay --mix ddp:1B --dry-run",
-    ("check", "--json"): "check",
-    **{("check", f"--{name}"): "check" for name in ASSESSMENT_FILES},
-    ("doctor", "--json"): "doctor --only shm-size",
-    **{("doctor", f"--{name}"): "doctor --only shm-size" for name in ASSESSMENT_FILES},
-    ("hunt", "--csv"): "hunt --ranks 2 --size 1K",
-    ("hunt", "--json"): "hunt --ranks 2 --size 1K",
-    **{("hunt", f"--{name}"): "hunt --ranks 2 --size 1K" for name in ASSESSMENT_FILES},
-    ("log", "--json"): "log nccl.log",
-    ("log", "--html"): "log nccl.log",
-    ("trace", "--out"): "trace --backend cpu --size 1K --ranks 2",
-    ("trace", "--json"): "trace --backend cpu --size 1K --ranks 2",
-    ("compare", "--json"): f"compare new.csv {ROWS}",
-    ("compare", "--junit"): f"compare new.csv {ROWS}",
-    ("compare", "--prometheus"): f"compare new.csv {ROWS}",
-    ("compare", "--tuner"): "compare new.csv",
-    ("compare", "--plot"): "compare new.csv",
-    ("compare", "--html"): "compare new.csv",
-    ("tune", "--out"): "tune --backend cpu --sizes 1K --op allreduce",
-    ("predict", "--csv"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
-    ("predict", "--json"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
-    ("sweep", "--json"): "sweep --backend model --machine h200x4-vm --sizes 1K",
-    ("overlap", "--json"): "overlap",
-    ("runs", "--json"): "runs",
-    ("topo", "--json"): "topo --machine dgx-1v",
-    ("tune", "--json"): "tune --show",
-    ("algos", "--json"): "algos ring --op allreduce",
-    ("algos", "--html"): "algos ring --op allreduce --ranks 2",
-}
+WRITES = {(command, option): words.format(rows=ROWS) for command, option, words, _ in OUTPUTS}
 # What takes no processes and no minutes, and so is written twice, too.
-QUICK = [
-    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json")),
-    *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
-    *(("compare", "--junit"), ("compare", "--prometheus"), ("compare", "--plot")),
-    *(("compare", "--html"), *(("doctor", f"--{name}") for name in ASSESSMENT_FILES)),
-    *(("predict", "--csv"), ("predict", "--json"), ("algos", "--html")),
-]
+QUICK = [(command, option) for command, option, _, quick in OUTPUTS if quick]
 FOREIGN = "Date,Amount\n2026-11-26,12\n"
 
 

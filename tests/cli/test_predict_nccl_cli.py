@@ -41,15 +41,6 @@ def test_documents_say_whose_price_it_is(capsys: Capture) -> None:
         assert float(row["before_us"]) > 0
 
 
-def test_machines_are_listed_without_one(capsys: Capture) -> None:
-    assert run(["predict"]) == 0
-    shown = capsys.readouterr().out
-    assert any(line.split()[:3] == ["gb200-nvl72", "18", "4"] for line in shown.splitlines())
-    assert "--topo matrix.txt --nic 400G" in shown
-    assert run(["predict", "--hosts", "2"]) == 2
-    assert "no machine" in capsys.readouterr().err
-
-
 @pytest.mark.exhaustive
 def test_a_pasted_matrix_with_what_it_cannot_know(capsys: Capture) -> None:
     asked = ["predict", "--topo", str(MATRIX), "--sizes", "1G", "--csv", "-"]

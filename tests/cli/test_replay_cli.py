@@ -45,13 +45,6 @@ def test_a_trace_on_a_described_machine(invoke: Invoke, tmp_path: Path) -> None:
     assert "By the model a step with these settings saves" in out
 
 
-def test_a_dry_run_measures_nothing(invoke: Invoke) -> None:
-    code, out, _ = invoke("replay", "--mix", "moe:7B/8", "--dry-run")
-    assert code == 0
-    assert "alltoall" in out
-    assert "us" not in out.partition("collective")[2]
-
-
 def test_what_was_measured_until_the_users_end_is_shown(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,26 +64,6 @@ def test_what_was_measured_until_the_users_end_is_shown(
     (missing,) = (line for line in out.splitlines() if line.startswith("allreduce "))
     assert "back to back with model" in out and missing.split()[-2:] == ["-", "-"]
     assert out.endswith("\nInterrupted: this is what was measured until then.\n")
-
-
-def test_fewer_ranks_and_another_type_stand_for_the_job(invoke: Invoke) -> None:
-    code, out, _ = invoke(
-        "replay", "--mix", "tp:1B/64", "--backend", "model", "--ranks", "4",
-        "--dtype", "float32", "--redop", "max", "--tune", "0", "--step-ms", "100",
-    )  # fmt: skip
-    assert code == 0
-    assert "4 ranks are measured in the place of up to 64." in out
-    assert "Float32 is measured in the place of the job's types." in out
-    assert "Max is measured in the place of the job's reductions." in out
-    assert "A step of the job takes 100 ms" in out
-
-
-def test_a_step_that_is_shorter_than_its_calls(invoke: Invoke) -> None:
-    args = ("--mix", "ddp:7B", "--ranks", "4", "--machine", "h200x4-vm", "--tune", "0")
-    code, out, _ = invoke("replay", *args, "--step-ms", "1")
-    assert code == 0
-    assert "A step of the job takes 1 ms: less than its communication, which by model's" in out
-    assert "hide" not in out
 
 
 def test_a_log_on_two_backends(invoke: Invoke, tmp_path: Path) -> None:

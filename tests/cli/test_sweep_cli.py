@@ -152,13 +152,6 @@ def test_a_prediction_is_no_result_beside_what_was_measured(invoke: Invoke, tmp_
     ]
 
 
-def test_the_last_lines_name_what_the_table_names(invoke: Invoke) -> None:
-    _, out, _ = invoke("sweep", "--backend", "model", "--algo", "all", "--sizes", "1K,1M")
-    assert "1M  twoshot simple (1 of 2)" in out  # and as fast as ring
-    assert "GB/s, twoshot at 1M." in out
-    assert "repeats" not in out  # of a prediction there are none
-
-
 def test_columns_are_as_wide_as_their_values(invoke: Invoke) -> None:
     given = ("--algo", "ring", "--sizes", "1K,1000003", "--dtype", "int8,float8_e4m3fn")
     _, out, _ = invoke("sweep", "--backend", "model", *given)
@@ -303,39 +296,6 @@ def test_without_mpi_ours_are_alone(invoke: Invoke, monkeypatch: pytest.MonkeyPa
     assert "carried by shared memory\n" in out and " backend " not in out
 
 
-def test_dry_run_measures_nothing(invoke: Invoke, tmp_path: Path) -> None:
-    code, out, _ = invoke(
-        *split(
-            "sweep --op alltoall --algo all --placement all --sizes 1K,1M --backend cpu --dry-run"
-        ),
-        "--csv",
-        str(tmp_path / "no.csv"),
-    )
-    assert code == 0
-    assert "8 points, 4 waived; about" in out
-    assert "has no meaning" in out
-    assert not (tmp_path / "no.csv").exists()
-
-
-def test_a_dry_run_tells_points_apart_by_their_road_and_protocol(invoke: Invoke) -> None:
-    words = (
-        *split("--backend cpu --ranks 2 --algo ring --sizes 1K --proto simple,ll"),
-        *split("--transport shm --buffsize 1M"),
-    )
-    _, out, _ = invoke("sweep", *words, "--dry-run")
-    assert [line.split()[:4] for line in out.splitlines()[2:-1]] == [
-        ["size", "algo", "proto", "how"],
-        ["1K", "ring", "simple", "shm,"],
-        ["1K", "ring", "ll", "shm,"],
-    ]
-
-
-def test_only_knobs_that_vary_have_columns(invoke: Invoke) -> None:
-    _, out, _ = invoke(*MODEL, *split("--sizes 64K --algo ring --slots 2,4 --dtype float32,int8"))
-    assert table_of(out)[0].split()[:4] == ["size", "algo", "dtype", "slots"]
-    assert all(len(line) <= 80 for line in out.splitlines())
-
-
 def test_waived_rows_say_why(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     code, _, err = invoke(
@@ -351,23 +311,6 @@ def test_waived_rows_say_why(invoke: Invoke, tmp_path: Path) -> None:
     assert any("root 5 is not one of 2" in reason for reason in reasons)
     assert any("less than one float32 element" in reason for reason in reasons)
     assert err == ""
-
-
-def test_points_waived_for_one_reason_share_a_line(invoke: Invoke, tmp_path: Path) -> None:
-    file = tmp_path / "out.csv"
-    code, out, _ = invoke(
-        *MODEL, *split("--transport shm,ce --algo ring,tree --sizes 1K,2K,4K --csv"), str(file)
-    )
-    assert code == 0
-    waived = [line for line in table_of(out) if "waived" in line]
-    assert [line.split()[:7] for line in waived] == [
-        ["1K-4K", "*", "ce", "waived,", "6", "points:", "the"]
-    ]
-    assert len([row for row in read(file) if row.status == "waived"]) == 6
-    _, out, _ = invoke(*MODEL, *split("--transport shm,ce --algo ring --sizes 1K,16M --slots 2,4"))
-    assert [line.split()[:5] for line in table_of(out) if "waived" in line] == [
-        ["1K-16M", "ring", "ce", "*", "waived,"]
-    ]
 
 
 def test_sizes_are_rounded_to_blocks_once(invoke: Invoke, tmp_path: Path) -> None:
@@ -405,24 +348,6 @@ def test_a_gpu_backend_without_gpus_is_waived(invoke: Invoke) -> None:
     assert len(re.findall(r"waived, \d+ points: this host has no NVIDIA GPU\n", out)) == 1
     assert "every point was waived: this host has no NVIDIA GPU" in err
     assert "Hint: give --backend cpu to measure the CPUs" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (("-g", "1", "--sizes", "1K"), "use --ranks 2 or more"),
-        (("-g", "2", "--sizes", "3"), "give larger --sizes"),
-        (("-g", "2", "--op", "alltoall", "--sizes", "4"), "give larger --sizes"),
-        (("-g", "2", "--root", "1", "--op", "broadcast,alltoall", "--sizes", "3"), "change what"),
-        (("--op", "alltoall", "--placement", "in", "--sizes", "1K"), "change what the reason"),
-    ],
-)
-def test_a_sweep_that_can_measure_nothing_says_what_to_change(
-    invoke: Invoke, words: tuple[str, ...], hint: str
-) -> None:
-    code, _, err = invoke("sweep", "--backend", "cpu", *words)
-    assert (code, f"Hint: {hint}" in err) == (3, True)
-    assert "every point was waived" in err
 
 
 def test_points_of_a_dry_run_keep_to_the_screen(

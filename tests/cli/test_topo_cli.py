@@ -206,11 +206,16 @@ def test_json_has_the_measured_pairs_and_the_screen_is_on_stderr(
 @needs_mpi
 def test_ranks_on_cpus_measure_to_json(tmp_path: Path) -> None:
     topo = [sys.executable, "-m", "collbench", "topo", "--measure", "--json", "-"]
-    for command in (topo, under_mpirun(2, topo)):
+    for command, way in ((topo, "loads"), (under_mpirun(2, topo), "messages")):
         done = said_by(command, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         pairs = json.loads(done.stdout)["data"]["pairs"]
-        assert len(pairs) == 4 and all(row["gbs"] or row["time_us"] for row in pairs)
+        assert all(row["gbs"] or row["time_us"] for row in pairs)
+        assert sorted((row["from"], row["to"], row["way"], row["is_both"]) for row in pairs) == [
+            ("rank0", "rank1", "latency", True),
+            *(("rank0", "rank1", way, is_both) for is_both in (False, True)),
+            ("rank1", "rank0", way, False),
+        ]
 
 
 def test_links_of_a_recording_have_their_counters(

@@ -8,6 +8,7 @@ from collbench.core.case import Case
 from collbench.core.collectives import UNEVEN_OPS, OpName
 from collbench.core.errors import UsageError
 from collbench.core.uneven import counts_by, counts_in, is_matrix, read_counts, skew
+from tests.support.tables import cells_of
 
 
 def case(op: OpName, size_bytes: int, skew: str = "", file: Path | None = None, n: int = 4) -> Case:
@@ -49,25 +50,7 @@ def test_a_case_says_its_size_its_skew_and_how_uneven_it_is(tmp_path: Path) -> N
     assert case("alltoallv", 1, file=file, n=2).skew != found.skew
 
 
-@pytest.mark.parametrize(
-    ("text", "op", "why"),
-    [
-        ("0 0\n0 0", "alltoallv", "every count is 0: nothing travels"),
-        ("0 0", "allgatherv", "every count is 0: nothing travels"),
-        ("3 0\n0 4", "alltoallv", "every rank sends to itself only: nothing travels"),
-        (
-            "1 2 3",
-            "allgatherv",
-            "line 1: allgatherv of 2 ranks needs 2 counts, these are 3; use --ran",
-        ),
-        ("1 2\n3", "alltoallv", "line 2: alltoallv of 2 ranks needs 2 counts a line, this one has"),
-        (
-            "1 2",
-            "alltoallv",
-            "line 1: alltoallv of 2 ranks needs 2 lines of counts, the file has 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "op", "why"), cells_of(__file__, "idle-counts.tsv"))
 def test_counts_that_leave_nothing_to_do_are_waived(
     tmp_path: Path, text: str, op: OpName, why: str
 ) -> None:
@@ -80,17 +63,7 @@ def test_counts_that_leave_nothing_to_do_are_waived(
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("1 2\n3 -4", "line 2: '-4' is not a whole number from 0"),
-        ("1 2\n\n3 x", "line 3: 'x' is not a whole number"),
-        ("5,,7", "line 1: '' is not a whole number"),
-        ("1.5", "line 1: '1.5' is not"),
-        ("# none", "has no counts"),
-        ("²", "line 1: '²' is not"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), cells_of(__file__, "broken-counts.tsv"))
 def test_a_wrong_file_is_refused_with_line_and_value(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "counts").write_text(text)
     with pytest.raises(UsageError, match=why):

@@ -3,6 +3,8 @@ simulated runtime; and the kernels compile.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collbench.backends.base import GpuOptions
+from collbench.backends.base import Batch, GpuOptions
+from collbench.backends.cuda.backend import CudaSession
 from collbench.backends.cuda.copy_engine import ENGINE, MOVE, NOTE
-from collbench.backends.cuda.rank import CudaRank
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
-from collbench.core.errors import ScheduleError
-from collbench.core.group import RankContext
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.core.world import World
 from collbench.device.compile import kernel_source, move_widths
 from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
-from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
-from collbench.planning.chooser import choice_of_problem
-from collbench.planning.copies import MAX_COPY_ACTIONS
+from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan
@@ -32,8 +32,8 @@ from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem
-from tests.support.copy_streams import CopyGpus
-from tests.support.device import Run, memory_of, place_of
+from tests.support.device import memory_of, place_of
+from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nvrtc import compiled_once
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.structures import structure
@@ -58,6 +58,27 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
+@contextmanager
+def session_of(
+    plan: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> Iterator[CudaSession]:
+    run_on(machine, plan.n, monkeypatch)
+    of = {"hot": False, "options": GpuOptions(), **more}
+    session = CudaSession(LocalGroup(), [plan], **of)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def wrong_of(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, *counts: int, seed: int = 0, hot: bool = False
+) -> tuple[Wrong, ...]:
+    """What is wrong in launches of those block counts, or in three of the plan's."""
+    with session_of(plan, Machine(seed), monkeypatch, hot=hot) as session:
+        return session.stress(plan, counts or [plan.problem.block_count] * 3, 0)
+
+
 @tiered(
     ("op", "algo", "direct"), [(*pair, direct) for pair in PAIRS for direct in (True, False)], 1
 )
@@ -69,11 +90,8 @@ def test_every_pair_is_right_in_any_order(
             schedule = registered(
                 op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0)
             )
-            gpus = CopyGpus(
-                plan_of(schedule, number, direct=direct, in_place=in_place), monkeypatch, number
-            )
-            gpus.run(Run(0), Run(1), Run(0), Run(1))
-            assert [gpus.launches(rank) for rank in range(n)] == [4] * n
+            plan = plan_of(schedule, number, direct=direct, in_place=in_place)
+            assert wrong_of(plan, monkeypatch, seed=number) == ()
 
 
 @pytest.mark.exhaustive
@@ -93,7 +111,7 @@ def test_schedules_that_nobody_registered(
                 plan = plan_of(schedule, shape, direct=direct, in_place=in_place)
             except ScheduleError:
                 continue  # too few slots
-            CopyGpus(plan, monkeypatch, seed).run(Run(0), Run(1), Run(0))
+            assert wrong_of(plan, monkeypatch, seed=seed) == ()
 
 
 @tiered(("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)], 4)
@@ -102,9 +120,9 @@ def test_types_and_reductions(
 ) -> None:
     for algo in ("ring", "twoshot"):
         schedule = registered("allreduce", algo, World(n=4))
-        CopyGpus(
-            plan_of(schedule, 0, direct=True, in_place=True, dtype=dtype, redop=redop), monkeypatch
-        ).run(Run(0), Run(1))
+        plan = plan_of(schedule, 0, direct=True, in_place=True, dtype=dtype, redop=redop)
+        with session_of(plan, Machine(), monkeypatch) as session:
+            assert session.run(plan, Batch(iterations=3)).wrong == ()
 
 
 @tiered(
@@ -120,59 +138,24 @@ def test_types_and_reductions(
 def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(registered(op, algo, World(n=4)), 0, direct=True, in_place=False)
     for seed in range(5):
-        CopyGpus(plan, monkeypatch, seed).run(
-            *(Run(k % 2, count) for k, count in enumerate((611, 5, 1, 300, 611, 2)))
-        )
+        assert wrong_of(plan, monkeypatch, 611, 5, 1, 300, 611, 2, seed=seed) == ()
 
 
 def test_a_missing_ready_flag_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation detects writes into an output that is not free yet."""
     plan = plan_of(registered("allgather", "direct", World(n=4)), 1, direct=True, in_place=False)
     blind = replace(plan, schedule=replace(plan.schedule, ready={}))
-    with pytest.raises(AssertionError, match="wrong"):
-        for seed in range(20):
-            CopyGpus(blind, monkeypatch, seed).run(*(Run(0) for _ in range(6)))
+    assert any(wrong_of(blind, monkeypatch, seed=seed, hot=True) for seed in range(9))
 
 
 def test_a_rank_that_stops_signalling_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(registered("allreduce", "ring", World(n=3)), 1, direct=True, in_place=False)
-    with pytest.raises(AssertionError, match="all streams wait"):
-        CopyGpus(plan, monkeypatch, silent_after=2).run(Run(0))
-
-
-def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every set of buffers; and it clears the counters, not the FIFOs."""
-    plan = plan_of(registered("allreduce", "twoshot", World(n=2)), 0, direct=True, in_place=False)
-    gpus, cleared = CopyGpus(plan, monkeypatch), []
-    ranks = [CudaRank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
-    for rank in ranks:
-        own = rank.context.rank
-        engine, memory = gpus.engines[own], memory_of(plan.problem, own)
-        gpu: Any = engine.gpu
-        rank._gpu, rank.engine, rank.options = gpu, engine, GpuOptions()
-        vars(gpu.card).update(
-            stream=0,
-            resident_ctas=lambda *asked: 132,
-            wait=lambda deadline_s: None,
-            clear=lambda at, size: cleared.append((at % (1 << 36), size)),
-        )
-        vars(gpu).update(arenas=memory.arenas, arena=memory.own, control=memory.own)
-        vars(gpu).update(aborts=memory.aborts, is_peered=True)
-        gpu.users = [
-            at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)
-        ]
-        gpu.user = gpu.users[own]
-        assert rank.load(plan, 2, [b"", b""], False) == plan.digest
-        assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
-        rank.clear(plan.digest)
-        for number in (0, 1):
-            gpus.fill(own, Run(number), 0)
-            rank._queue(rank.loaded[plan.digest], number, 0)
-    gpus.finish()
-    assert cleared == [(ABORT_AT, 4), (STATES_AT, layout(plan, 0).fifos - STATES_AT)] * 2
-    for rank in ranks:
-        gpus.compare(rank.context.rank, Run(0), 0)
-        gpus.compare(rank.context.rank, Run(1), 0)
+    silent, machine = GpuOptions(inject="drop"), Machine(hangs_s=0.3)
+    with (
+        pytest.raises(HangError),
+        session_of(plan, machine, monkeypatch, options=silent) as session,
+    ):
+        session.run(plan, Batch(iterations=3))
 
 
 # Automatic choices
@@ -239,62 +222,10 @@ def test_what_needs_no_kernel_has_none() -> None:
                 assert bool(moves_of(plan)) == bool(ctas(plan))
 
 
-@pytest.mark.parametrize(
-    ("knobs", "match"),
-    [
-        ({"proto": "ll"}, "flags between"),
-        ({"proto": "ll128"}, "flags between"),
-        ({"p2p": "pull"}, "nothing is pulled"),
-        ({"cluster": 4}, "store over"),
-        ({"chunk": 1 << 16}, f"queues of copies take {MAX_COPY_ACTIONS}"),
-        ({"threads": 100}, "threads of a CTA"),
-        ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
-    ],
-)
-def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: str) -> None:
-    with pytest.raises(ScheduleError) as caught:
-        chosen("allreduce", 1 << 30, **knobs)
-    assert match in f"{caught.value.message} {caught.value.hint}"
-    with pytest.raises(ScheduleError, match="not every GPU can reach"):
-        resolve(
-            Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20),
-            Limits(has_peers=False),
-        )
-
-
 def test_less_memory_is_more_loops() -> None:
     for memory in (1 << 28, 1 << 26):
         case, plan = chosen("allreduce", 1 << 30, memory)
         assert sum(1 for _ in plan.loops(0)) == -(-(1 << 28) // case.chunk) > 1
-
-
-@pytest.mark.parametrize(
-    ("more", "limits", "transport", "is_own"),
-    [
-        ({}, Limits(), "ce", True),
-        ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
-        ({"placement": "in", "op": "allgather"}, Limits(), "ce", True),
-        ({"size_bytes": 1 << 28}, Limits(), "p2p", True),
-        ({"op": "allreduce"}, Limits(), "p2p", True),
-        ({"transport": "p2p"}, Limits(), "p2p", False),
-        ({"channels": 32}, Limits(), "p2p", False),
-        ({"proto": "ll128"}, Limits(), "p2p", False),
-        ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
-        ({}, Limits(has_peers=False), "shm", True),
-        ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
-    ],
-)
-def test_auto_takes_it_for_what_it_moves_fastest(
-    more: dict[str, object], limits: Limits, transport: str, is_own: bool
-) -> None:
-    """Auto takes copy engines for large exchanges, unless an option needs something that copies
-    cannot do. A resolved case equals the tool's own choice or not.
-    """
-    done = resolve(
-        Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}),  # type: ignore[arg-type]
-        limits,
-    ).case
-    assert (done.transport, done == choice_of_problem(done, limits)) == (transport, is_own)
 
 
 # Kernels

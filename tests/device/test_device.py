@@ -43,12 +43,13 @@ from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import MEMORY_GRAIN_BYTES
 from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
-from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
+from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
 from tests.support.random_schedules import random_schedule
 from tests.support.structures import enumerators, structure
 from tests.support.tiers import pairwise_of, tiered
+from tests.support.written import schedule_of
 
 RANKS = (2, 3, 4, 5, 8)
 AUTOMATIC_RANKS = (2, 3, 4, 8)
@@ -80,16 +81,11 @@ QUICK = [(op, MODES[2 * k]) for k, op in enumerate([*OPS][:3])]
 
 
 def plan_for(what: Problem, schedule: Schedule, mode: Mode, **knobs: Any) -> Plan:
-    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
-    return lay_out(
-        what,
-        schedule,
-        direct=mode.direct,
-        p2p=mode.p2p,
-        kernel=Kernel(proto=mode.proto, threads=64, unroll=1),
-        transport=mode.transport,
-        **(given if mode.proto == "simple" else {**given, "slices": 1}),
-    )
+    """Several slices, where the protocol has them; knobs: of lay_out."""
+    kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
+    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, "kernel": kernel, **knobs}
+    given |= {"direct": mode.direct, "p2p": mode.p2p, "transport": mode.transport}
+    return lay_out(what, schedule, **(given if mode.proto == "simple" else {**given, "slices": 1}))
 
 
 def parts_of(schedule: Schedule) -> int:
@@ -207,19 +203,9 @@ def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
     """Rank 0 has received everything that it needs to overwrite its input, which rank 1 may not
     have pulled yet: only the flag BACK shows that it has.
     """
-
-    def program(world: World, rank: int) -> tuple[Track, ...]:
-        peer = (Edge(1 - rank, "all"),)
-        chunks = [tuple(Operand(name, chunk) for name in ("in", "tmp", "out")) for chunk in (0, 1)]
-        steps = [Step(src=(given,), send=peer) for given, _, _ in chunks]
-        if rank == 0:
-            steps += [Step(src=(given,), recv=peer, dst=out) for given, _, out in chunks]
-        else:
-            steps += [Step(recv=peer, dst=tmp) for _, tmp, _ in chunks]
-            steps += [Step(src=(given, tmp), dst=out) for given, tmp, out in chunks]
-        return (Track(name="main", rounds=tuple((step,) for step in steps)),)
-
-    schedule = build("allreduce", "late", program, World(n=2))
+    first = "i0 >1all | i1 >1all | i0 <1all =o0 | i1 <1all =o1"
+    second = "i0 >0all | i1 >0all | <0all =t0 | <0all =t1 | i0 t0 =o0 | i1 t1 =o1"
+    schedule = schedule_of((first, second))
     plan = plan_for(
         problem("allreduce", 2, count=300, in_place=True), schedule, Mode("simple", True, "pull")
     )

@@ -32,51 +32,16 @@ from collbench.planning.protocols import sentinel
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.litmus import BY_NAME, litmus_source
 from tests.support.nvrtc import Nvrtc, compiled_once, instructions, nvrtc_for
+from tests.support.tables import cells_of, values_of
 from tests.support.tiers import pairwise_of, tiered
 
 ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
 
 
-def of_cuda(op: OpName, algo: str, proto: str, ranks: int, size_bytes: int, **more: Any) -> Case:
-    return Case(
-        op=op, algo=algo, proto=proto, backend="cuda", ranks=ranks, size_bytes=size_bytes, **more
-    )
-
-
-# Each case needs another kind of kernel than the cases before it.
 SHAPES: dict[str, Case] = {
-    "simple": of_cuda("allreduce", "ring", "simple", 4, 1 << 20, direct="off"),
-    "pushed": of_cuda("allgather", "direct", "simple", 4, 1 << 20, direct="on", p2p="push"),
-    "pulled": of_cuda("allgather", "direct", "simple", 4, 1 << 20, direct="on", p2p="pull"),
-    "many sources": of_cuda("allreduce", "oneshot", "simple", 13, 1 << 20),
-    "many targets": of_cuda("broadcast", "direct", "simple", 13, 1 << 20, direct="off"),
-    "tracks": of_cuda("allreduce", "tree", "simple", 5, 1 << 20),
-    "wide sets": of_cuda("allgather", "ring", "simple", 4, 4 << 30),
-    "ll": of_cuda("allreduce", "oneshot", "ll", 4, 4096, specialize="on"),
-    "ll interpreted": of_cuda("allreduce", "twoshot", "ll", 4, 4096, specialize="off"),
-    "ll of any size": of_cuda("allreduce", "oneshot", "ll", 4, 4099, dtype="uint8"),
-    "ll of loops": of_cuda("broadcast", "chain", "ll", 4, 64 << 20, unroll=2),
-    "ll of tracks": of_cuda("allreduce", "tree", "ll", 5, 4096),
-    "ll of many": of_cuda("allreduce", "oneshot", "ll", 13, 4096, specialize="on"),
-    "ll of many interpreted": of_cuda("allreduce", "oneshot", "ll", 13, 4096, specialize="off"),
-    "ll of one slot": of_cuda("allreduce", "oneshot", "ll", 4, 64 << 20, slots=1),
-    "sentinel": of_cuda(
-        "allreduce", "twoshot", "sentinel", 8, 1 << 20, dtype="bfloat16", specialize="on"
-    ),
-    "sentinel interpreted": of_cuda(
-        "allreduce", "ring", "sentinel", 4, 4098, specialize="off", dtype="float16"
-    ),
-    "sentinel counted": of_cuda("broadcast", "direct", "sentinel", 4, 16 << 20, unroll=4),
-    "ll128": of_cuda("allreduce", "oneshot", "ll128", 4, 64 << 10, specialize="on"),
-    "ll128 interpreted": of_cuda("allreduce", "ring", "ll128", 4, 1 << 20, specialize="off"),
-    "ll128 of any size": of_cuda(
-        "allreduce", "oneshot", "ll128", 4, 65539, reload="off", dtype="uint8"
-    ),
-    "ll128 of many": of_cuda("allreduce", "oneshot", "ll128", 13, 64 << 10, specialize="on"),
-    "ll128 of many interpreted": of_cuda(
-        "allreduce", "oneshot", "ll128", 13, 64 << 10, specialize="off"
-    ),
+    name: Case(backend="cuda", **values_of(text))
+    for name, text in cells_of(__file__, "kernels.tsv")
 }
 
 
@@ -127,7 +92,8 @@ DAILY_TYPES = [
 def test_types_and_reductions_compile(
     proto: str, dtype: DtypeName, redop: RedopName, arch: int
 ) -> None:
-    case = of_cuda("allreduce", "oneshot", proto, 3, 4096, dtype=dtype, redop=redop)
+    given: dict[str, Any] = {"dtype": dtype, "redop": redop, "ranks": 3, "size_bytes": 4096}
+    case = Case(op="allreduce", algo="oneshot", proto=proto, backend="cuda", **given)
     compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 

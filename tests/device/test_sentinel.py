@@ -132,25 +132,6 @@ def test_types_without_a_free_pattern_are_refused(dtype: DtypeName) -> None:
         plan_of(what, schedule)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "message"),
-    [
-        ({"transport": "shm"}, "memory of the GPU that clears"),
-        ({"transport": "ce"}, "a copy engine"),
-        ({"transport": "net"}, "memory of the GPU that clears"),
-        ({"chunk": 4096}, "clears slots between launches"),
-        ({"slots": 3, "algo": "ring"}, "deadlocks with 1 slot"),
-        ({"p2p": "pull"}, "neither direct nor pulled"),
-        ({"backend": "cpu"}, "a protocol of GPU kernels"),
-        ({"backend": "reference"}, "uses protocol simple"),
-    ],
-)
-def test_what_cannot_be_cleared_is_refused(knobs: dict[str, object], message: str) -> None:
-    case = Case(op="allreduce", algo="oneshot", backend="cuda", ranks=4, size_bytes=1 << 20)
-    with pytest.raises(ScheduleError, match=message):
-        resolve(replace(case, proto="sentinel", **knobs), Limits())  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("size", [64, 4096, 1 << 20, 16 << 20])
 @pytest.mark.parametrize(
     ("op", "algo"),

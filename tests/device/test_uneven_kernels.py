@@ -19,16 +19,17 @@ from collbench.device.compile import kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
 from collbench.device.program import lower
 from collbench.planning.chooser import choice_of_problem
-from collbench.planning.layout import lay_out, registered
+from collbench.planning.layout import registered
 from collbench.planning.limits import Limits, needs_no_credits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Kernel, Plan, label
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from tests.device.test_copy_engine import wrong_of
 from tests.device.test_device import HOST_MODES, MODES, RUNS, Mode, assert_right
+from tests.device.test_device import plan_for as plan_of
 from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
 from tests.support.batteries import placements, world_of
-from tests.support.copy_streams import CopyGpus
 from tests.support.device import Gpus, Run
 from tests.support.structures import structure
 from tests.support.tiers import tiered
@@ -39,17 +40,9 @@ COPIED = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
 
 def plan_for(what: Problem, algo: str, mode: Mode, **knobs: Any) -> Plan:
     """The plan of an algorithm of the equal form."""
-    is_copied = mode.transport == "ce"
-    given = {"channels": 2, "slots": 4, "chunk_bytes": 64, "slices": 2, **knobs}
-    return lay_out(
-        what,
-        registered(collective(what.op).even, algo, world_of(algo, what.n)),
-        direct=mode.direct,
-        p2p=mode.p2p,
-        kernel=COPIED if is_copied else Kernel(proto=mode.proto, threads=64),
-        transport=mode.transport,
-        **(given if mode.proto == "simple" else {**given, "slices": 1}),
-    )
+    schedule = registered(collective(what.op).even, algo, world_of(algo, what.n))
+    copied = {"kernel": COPIED} if mode.transport == "ce" else {}
+    return plan_of(what, schedule, mode, **copied, **knobs)
 
 
 def drawn_problem(op: OpName, n: int, seed: int, *, in_place: bool = False) -> Problem:
@@ -147,7 +140,7 @@ def test_copy_engines_are_right_in_any_order(
             what = drawn_problem(op, n, number + n, in_place=in_place)
             mode = Mode("simple", direct, "push", "ce")
             plan = plan_for(what, algo, mode, slots=6, chunk_bytes=512, channels=1 + number % 2)
-            CopyGpus(plan, monkeypatch, number).run(Run(0), Run(1), Run(0))
+            assert wrong_of(plan, monkeypatch, seed=number) == ()
 
 
 @tiered(("op", "algo", "number"), [(*pair, k) for k, pair in enumerate(UNEVEN_PAIRS)], 5)

@@ -32,7 +32,11 @@ from collbench.schedules.ir import Schedule, build
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.runs import ROOT
+from tests.support.tables import cells_of, values_of
 from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
+
+PartJob = TypeVar("PartJob", bound=Plan | Case)
+Knobs = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,50 +73,10 @@ class Shape:
     in_place: bool = False
 
 
-FORMS: dict[str, tuple[Form, ...]] = {
-    "simple": (
-        Form(
-            kernel=Kernel(proto="simple", threads=96, unroll=4, pdl="early"), direct=True, shapes=4
-        ),
-        Form(kernel=Kernel(proto="simple", threads=96, unroll=4), shapes=4),
-        Form(
-            kernel=Kernel(proto="simple", threads=64, unroll=2), direct=True, p2p="pull", shapes=4
-        ),
-        Form(kernel=Kernel(proto="simple", threads=64, unroll=2), p2p="pull", shapes=3),
-        Form(kernel=Kernel(proto="simple", threads=96, unroll=4), transport="shm", each=2),
-        Form(
-            kernel=Kernel(proto="simple", threads=64, unroll=2), transport="shm", p2p="pull", each=3
-        ),
-    ),
-    "ce": (
-        Form(
-            kernel=Kernel(proto="simple", threads=96, unroll=4, ctas=8),
-            direct=True,
-            transport="ce",
-            shapes=3,
-        ),
-        Form(kernel=Kernel(proto="simple", threads=64, unroll=2, ctas=1), transport="ce", shapes=3),
-    ),
-    "ll": (
-        Form(kernel=Kernel(proto="ll", threads=64, specialized=True, pdl="early")),
-        Form(kernel=Kernel(proto="ll", threads=96, unroll=2)),
-        Form(kernel=Kernel(proto="ll", threads=96, unroll=2), transport="shm", each=2),
-    ),
-    "ll128": (
-        Form(kernel=Kernel(proto="ll128", threads=64, specialized=True), shapes=1),
-        Form(kernel=Kernel(proto="ll128", threads=96, pdl="late")),
-        Form(kernel=Kernel(proto="ll128", threads=64, reload=False), shapes=1, each=3),
-        Form(
-            kernel=Kernel(proto="ll128", threads=64, reload=False, specialized=True),
-            shapes=1,
-            each=4,
-        ),
-    ),
-    "sentinel": (
-        Form(kernel=Kernel(proto="sentinel", threads=64, specialized=True, pdl="early")),
-        Form(kernel=Kernel(proto="sentinel", threads=96, unroll=2, pdl="late")),
-    ),
-}
+FORMS: dict[str, tuple[Form, ...]] = {}
+for _name, _kernel, _how in cells_of(__file__, "forms.tsv"):
+    _form = Form(kernel=Kernel(**{"proto": _name, **values_of(_kernel)}), **values_of(_how))
+    FORMS[_name] = (*FORMS.get(_name, ()), _form)
 SHAPES = (
     # several loops, 12 bytes left over, blocks at odd places
     Shape(count=611, channels=3, slots=3, slices=2),
@@ -353,91 +317,13 @@ def halves_of(n: int) -> tuple[int, ...]:
 
 def measured_plans(n: int) -> list[Plan]:
     """Plans as a sweep makes them, with the default knobs."""
-    cases: Sequence[dict[str, Any]] = (
-        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
-        {
-            "op": "allreduce",
-            "algo": "ring",
-            "proto": "simple",
-            "placement": "in",
-            "dtype": "bfloat16",
-            "redop": "avg",
-            "size_bytes": 100_002,
-        },
-        {"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096},
-        {
-            "op": "allreduce",
-            "algo": "twoshot",
-            "proto": "ll128",
-            "dtype": "float16",
-            "redop": "max",
-            "size_bytes": 300_000,
-        },
-        {
-            "op": "allgather",
-            "algo": "direct",
-            "proto": "simple",
-            "p2p": "pull",
-            "direct": "on",
-            "size_bytes": 1 << 18,
-        },
-        {
-            "op": "broadcast",
-            "algo": "chain",
-            "proto": "simple",
-            "direct": "off",
-            "root": n - 1,
-            "size_bytes": 1_000_004,
-        },
-        {"op": "alltoall", "algo": "direct", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
-        {
-            "op": "reduce",
-            "algo": "tree",
-            "proto": "ll128",
-            "dtype": "float64",
-            "redop": "prod",
-            "root": 1,
-            "size_bytes": 1 << 15,
-        },
-        {
-            "op": "reducescatter",
-            "algo": "ring",
-            "proto": "ll128",
-            "reload": "off",
-            "placement": "in",
-            "size_bytes": 1 << 17,
-        },
-        {"op": "sendrecv", "size_bytes": 8},
-        {"op": "allreduce", "algo": "oneshot", "proto": "sentinel", "size_bytes": 1 << 16},
-        {
-            "op": "allreduce",
-            "algo": "twoshot",
-            "proto": "sentinel",
-            "dtype": "bfloat16",
-            "redop": "avg",
-            "placement": "in",
-            "size_bytes": 1_000_004,
-        },
-        {"op": "broadcast", "algo": "direct", "proto": "sentinel", "size_bytes": 100_004},
-        {
-            "op": "allreduce",
-            "transport": "ce",
-            "slices": 2,
-            "redop": "avg",
-            "size_bytes": 1_000_004,
-        },
-        {"op": "alltoall", "transport": "ce", "size_bytes": 1 << 20},
-        {"op": "allgather", "transport": "ce", "placement": "in", "size_bytes": 1 << 20},
-        {
-            "op": "reduce",
-            "transport": "ce",
-            "algo": "tree",
-            "chunk": 1 << 14,
-            "root": n - 1,
-            "size_bytes": 1 << 17,
-        },
-    )
-    return [resolved(n, **knobs) for knobs in cases]
+    return [resolved(n, **knobs) for (knobs,) in measured("even", n)]
+
+
+def measured(kind: str, n: int = 0) -> list[list[Knobs]]:
+    """What is measured of a kind, of so many ranks: operations at once."""
+    lines = [text for of, text in cells_of(__file__, "measured.tsv") if of == kind]
+    return [list(map(values_of, text.format(last=n - 1).split(" + "))) for text in lines]
 
 
 def special_plans(n: int) -> list[Plan]:
@@ -462,85 +348,16 @@ def special_plans(n: int) -> list[Plan]:
 
 def uneven_measured_plans(n: int) -> list[Plan]:
     """Plans of unequal blocks as a sweep makes them, with the default knobs."""
-    cases: Sequence[dict[str, Any]] = (
-        {"op": "alltoallv", "skew": "zipf:1.1", "size_bytes": 1_000_004},
-        {"op": "alltoallv", "skew": "hot:1", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
-        {"op": "alltoallv", "skew": "zipf:1.1", "transport": "ce", "size_bytes": 1 << 20},
-        {
-            "op": "allgatherv",
-            "skew": "lognormal:1.2",
-            "placement": "in",
-            "proto": "simple",
-            "direct": "on",
-            "p2p": "pull",
-            "size_bytes": 1 << 18,
-        },
-        {"op": "allgatherv", "skew": "hot:1", "proto": "ll128", "size_bytes": 300_000},
-        {
-            "op": "reducescatterv",
-            "skew": "zipf:2",
-            "dtype": "bfloat16",
-            "redop": "avg",
-            "placement": "in",
-            "size_bytes": 100_002,
-        },
-        {"op": "reducescatterv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 20},
-    )
-    return [resolved(n, **knobs) for knobs in cases]
+    return [resolved(n, **knobs) for (knobs,) in measured("uneven", n)]
 
 
 def net_measured_plans(n: int) -> list[Plan]:
     """Plans over messages as a sweep makes them, with the default knobs."""
-    cases: Sequence[dict[str, Any]] = (
-        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
-        {"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096},
-        {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
-        {"op": "broadcast", "algo": "chain", "root": n - 1, "size_bytes": 1_000_004},
-        {"op": "sendrecv", "size_bytes": 8},
-    )
     average: dict[str, Any] = {"op": "allreduce", "redop": "avg", "dtype": "bfloat16"}
     return [
-        *(resolved(n, transport="net", **knobs) for knobs in cases),
+        *(resolved(n, transport="net", **knobs) for (knobs,) in measured("net", n)),
         resolved(n, Limits(hosts=halves_of(n)), **average, size_bytes=4_000_002),
     ]
-
-
-PartJob = TypeVar("PartJob", bound=Plan | Case)
-Knobs = dict[str, Any]
-# What runs at once: one operation, and two.
-ONE_OPERATION: Sequence[Sequence[Knobs]] = (
-    [{"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20}],
-    [{"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096}],
-    [
-        {
-            "op": "allgather",
-            "algo": "direct",
-            "proto": "simple",
-            "p2p": "pull",
-            "direct": "on",
-            "placement": "in",
-            "size_bytes": 1 << 18,
-        }
-    ],
-)
-TWO_OPERATIONS: Sequence[Sequence[Knobs]] = (
-    [
-        {"op": "allreduce", "proto": "ll128", "dtype": "bfloat16", "size_bytes": 300_000},
-        {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
-    ],
-    [
-        {"op": "reduce", "algo": "tree", "proto": "simple", "root": 1, "size_bytes": 1 << 17},
-        {"op": "broadcast", "transport": "shm", "size_bytes": 1_000_004},
-    ],
-    [
-        {"op": "alltoallv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 18},
-        {"op": "sendrecv", "size_bytes": 8},
-    ],
-    [
-        {"op": "reducescatter", "redop": "avg", "placement": "in", "size_bytes": 100_002},
-        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
-    ],
-)
 
 
 def jobs_at_once(n: int, job_of: Callable[[int, Knobs], PartJob]) -> list[list[Together[PartJob]]]:
@@ -571,7 +388,7 @@ def jobs_at_once(n: int, job_of: Callable[[int, Knobs], PartJob]) -> list[list[T
     return [
         [together(of_ranks, operations) for operations in jobs]
         for of_ranks in groups
-        for jobs in (ONE_OPERATION, TWO_OPERATIONS)
+        for jobs in (measured("one"), measured("two"))
         if len(of_ranks) * len(jobs[0]) > 1
     ]
 

@@ -2,7 +2,6 @@
 there exactly where it must be.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,18 +12,7 @@ from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.planning.layout import registered
 from collbench.schedules.algorithms import ring
-from collbench.schedules.ir import (
-    At,
-    Edge,
-    Message,
-    Operand,
-    Program,
-    Schedule,
-    Step,
-    Track,
-    build,
-    expanded,
-)
+from collbench.schedules.ir import At, Edge, Message, Schedule, build, expanded
 from collbench.schedules.passes import (
     arrivals,
     direct_count,
@@ -39,19 +27,10 @@ from tests.support.adversary import Adversary
 from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import random_schedule
 from tests.support.tiers import tiered
+from tests.support.written import schedule_of
 
-IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
 # what is written was made of what its receiver gave, in the same launch
 DEPENDENT: tuple[OpName, ...] = ("allreduce", "reduce", "reducescatter")
-
-
-def schedule_of(programs: Sequence[Program], op: OpName = "allreduce") -> Schedule:
-    return build(op, "test", lambda world, rank: programs[rank], World(n=len(programs)))
-
-
-def track(*steps: Step, name: str = "main") -> Track:
-    """One step a round."""
-    return Track(name=name, rounds=tuple((step,) for step in steps))
 
 
 def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
@@ -181,18 +160,8 @@ def read_again(name: str) -> Schedule:
     """Rank 0 gives its input for the sum that comes back, and reads it once more, in no order with
     what comes back.
     """
-    first, again = Step(src=(IN,), send=(Edge(1, "x"),)), Step(src=(IN,), send=(Edge(1, "z"),))
-    last = Step(recv=(Edge(1, "y"),), dst=OUT)
-    adds, takes = (
-        Step(src=(IN,), recv=(Edge(0, "x"),), dst=OUT, send=(Edge(0, "y"),)),
-        Step(recv=(Edge(0, "z"),), dst=TMP),
-    )
-    mine = (
-        (track(first, again, last),)
-        if name == "main"
-        else (track(first, last), track(again, name=name))
-    )
-    return schedule_of([mine, (track(adds), track(takes, name="other"))])
+    mine = "i0 >1x | i0 >1z | <1y =o0" if name == "main" else "i0 >1x | <1y =o0 / second: i0 >1z"
+    return schedule_of((mine, "i0 <0x =o0 >0y / other: <0z =t0"))
 
 
 @pytest.mark.parametrize("name", ["main", "second"])
@@ -221,16 +190,7 @@ def test_a_receiver_that_reads_the_cell_before() -> None:
     """Rank 1 keeps its input in the output for a while: right through a FIFO, not if rank 0 writes
     there when it likes.
     """
-    programs: list[Program] = [
-        (track(Step(src=(IN,), send=(Edge(1, "x"),)), Step(recv=(Edge(1, "y"),), dst=OUT)),),
-        (
-            track(
-                Step(src=(IN,), dst=OUT),
-                Step(src=(OUT,), send=(Edge(0, "y"),)),
-                Step(recv=(Edge(0, "x"),), dst=OUT),
-            ),
-        ),
-    ]
+    programs = "i0 >1x | <1y =o0", "i0 =o0 | o0 >0y | <0x =o0"
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
     found = push_zero_copy(schedule, in_place=False)
@@ -252,22 +212,7 @@ def test_two_senders_that_write_one_cell() -> None:
     """Rank 0 takes what rank 1 sends and then, over it, what rank 2 sends: safe only through a
     FIFO.
     """
-    programs: list[Program] = [
-        (
-            track(
-                Step(recv=(Edge(1, "x"),), dst=OUT),
-                Step(recv=(Edge(2, "x"),), dst=OUT),
-                Step(src=(IN,), send=(Edge(1, "x"),)),
-            ),
-        ),
-        (
-            track(
-                Step(src=(IN,), send=(Edge(0, "x"), Edge(2, "x"))),
-                Step(recv=(Edge(0, "x"),), dst=OUT),
-            ),
-        ),
-        (track(Step(src=(IN,), send=(Edge(0, "x"),)), Step(recv=(Edge(1, "x"),), dst=OUT)),),
-    ]
+    programs = "<1x =o0 | <2x =o0 | i0 >1x", "i0 >0x >2x | <0x =o0", "i0 >0x | <1x =o0"
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
     found = push_zero_copy(schedule, in_place=False)

@@ -202,30 +202,6 @@ def test_plans_of_one_shape_are_equal_and_one_host_changes_nothing() -> None:
     assert near.plan.digest == resolve(case, Limits(hosts=(0, 0, 1, 1))).plan.digest
 
 
-@pytest.mark.parametrize(
-    ("op", "hosts", "size_bytes", "algo"),
-    [
-        ("allreduce", (0, 0, 1, 1), 1 << 20, "hierarchical"),
-        ("allreduce", (0, 0, 1, 1), 1024, "oneshot"),
-        ("allreduce", (0, 0, 0, 1), 1 << 20, "ring"),
-        ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"),
-        ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"),
-        ("reduce", (0, 1, 2, 3), 1 << 20, "chain"),
-        # hosts of another number of ranks say nothing
-        ("allreduce", (0, 0, 1), 1 << 20, "twoshot"),
-    ],
-)
-def test_auto_on_several_hosts(op: OpName, hosts: Hosts, size_bytes: int, algo: str) -> None:
-    case = Case(op=op, backend="cpu", ranks=4, size_bytes=size_bytes)
-    assert resolve(case, Limits(hosts=hosts)).case.algo == algo
-
-
-def test_auto_of_gpus_on_several_hosts_has_a_protocol() -> None:
-    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20)
-    found = resolve(case, Limits(hosts=(0, 0, 1, 1))).case
-    assert (found.algo, found.proto) == ("hierarchical", "simple")
-
-
 @pytest.fixture(scope="module")
 def plans() -> list[Plan]:
     found = []

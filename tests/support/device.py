@@ -189,20 +189,7 @@ class Gpus:
         return self.memory[region][owner][offset : offset + 8].view("<u8")
 
     def reduce(self, operands: Sequence[np.ndarray], is_divided: int) -> np.ndarray:
-        """One step's arithmetic, on bytes."""
-        if len(operands) == 1:
-            return operands[0].copy()
-        kind = dtype(self.plan.problem.dtype)
-        with np.errstate(all="ignore"):  # what lies past the end of a line is computed too
-            total = operands[0].view(kind.numpy()).astype(kind.accumulator())
-            for operand in operands[1:]:
-                ufunc(self.plan.problem.redop)(
-                    total, operand.view(kind.numpy()).astype(total.dtype), total
-                )
-            if is_divided:
-                divide(total, self.plan.n)
-            saturate(total, kind)
-            return total.astype(kind.numpy()).view(np.uint8)
+        return reduced_bytes(self.plan, operands, is_divided)
 
     # Launches
 
@@ -306,6 +293,21 @@ class Gpus:
                 mine[at.in_offset :][: at.in_bytes]
                 == input_bytes(problem, rank, 0, at.in_bytes, phase)
             ).all()
+
+
+def reduced_bytes(plan: Plan, operands: Sequence[np.ndarray], is_divided: int) -> np.ndarray:
+    """One step's arithmetic, on bytes."""
+    if len(operands) == 1:
+        return operands[0].copy()
+    kind = dtype(plan.problem.dtype)
+    with np.errstate(all="ignore"):  # what lies past the end of a line is computed too
+        total = operands[0].view(kind.numpy()).astype(kind.accumulator())
+        for operand in operands[1:]:
+            ufunc(plan.problem.redop)(total, operand.view(kind.numpy()).astype(total.dtype), total)
+        if is_divided:
+            divide(total, plan.n)
+        saturate(total, kind)
+        return total.astype(kind.numpy()).view(np.uint8)
 
 
 @lru_cache(maxsize=256)

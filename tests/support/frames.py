@@ -18,25 +18,14 @@ from collbench.core.frame import frame_of
 from collbench.core.knobs import KNOBS
 from collbench.core.limits import BEHIND_SHARE
 from collbench.core.record import Record
+from tests.support.tables import values_of
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
-_TEXT = {
-    "op": "allreduce",
-    "backend": "cuda",
-    **{knob.name: knob.default for knob in KNOBS},
-    "algo": "ring",
-    "proto": "simple",
-    "dtype": "float32",
-    "redop": "sum",
-    "placement": "out",
-    "group": "mpi",
-    "repeat_times_us": (),
-    "histogram": (),
-    "status": "ok",
-    "run": "r",
-    "host": "h",
-    "device": "4 x GPU",
-}
+_TEXT = {knob.name: knob.default for knob in KNOBS} | values_of(
+    "op=allreduce backend=cuda algo=ring proto=simple dtype=float32 redop=sum placement=out"
+    " group=mpi status=ok run=r host=h"
+)
+_TEXT |= {"repeat_times_us": (), "histogram": (), "device": "4 x GPU"}
 
 
 def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""GPUs made of NumPy arrays under whole sessions of the cuda backend: ranks are threads, each with
-a card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
-device_cta.py.
+"""GPUs made of NumPy arrays under whole sessions of GPU backends: ranks are threads, each with a
+card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
+device_cta.py, or those of pattern.cu, engine.cu and copy.cu as they are written below.
 
 All that a rank does to its card is run as it is; kernels get the bytes that launches pack, and find
 memory by its real address. Streams of all cards are stepped at random, so that launches which lack
@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from collbench.backends.base import GpuOptions
-from collbench.backends.cuda import compilation
+from collbench.backends.cuda import backend as cuda_backend
+from collbench.backends.cuda import compilation, copy_engine
 from collbench.backends.cuda import rank as cuda_rank
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
@@ -34,15 +35,19 @@ from collbench.core.errors import HangError
 from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
 from collbench.device import compile as device_compile
-from collbench.device.compile import Source
+from collbench.device import copies as device_copies
+from collbench.device.compile import Source, move_widths
+from collbench.device.layout import TRACE_ARGS
+from collbench.device.program import READY
 from collbench.planning.plan import Plan
-from tests.support.device import Gpus, tables_of
+from tests.support.device import Gpus, reduced_bytes, tables_of
 from tests.support.device_cta import Cta
 from tests.support.gpu_session import facts_of
 from tests.support.structures import structure, unpack
 
 CACHE_BYTES = 1 << 14
 _POOL_BYTES = 1 << 20
+_PIECE = 96  # bytes of a copy between two turns
 _PERSISTENCE = 0.9  # probability that a coroutine which can go on does so
 Work = Iterator[bool]  # yields whether it waits
 # what it is, the stream, an event, and what is begun there
@@ -135,6 +140,8 @@ class Card:
         self.machine, self.index = machine, index
         self.events: list[list[bool]] = []
         self.launching: set[int] = set()  # streams that had launches of what is measured
+        self.log: list[str] = []  # what was queued, launches of graphs among it
+        self.freed, self.stamped = list[int](), 0
         self.stream = self.new_stream()
         self.captured: list[Captured] | None = None
         self.when_captured: list[Callable[[Graph], None]] = []
@@ -143,6 +150,7 @@ class Card:
             streamWaitEvent=self._wait_event,
             eventDisableTiming=2,
             eventCreateWithFlags=lambda flags: self.event(),
+            memcpyAsync=self.copy,
         )
         machine.cards.append(self)
         machine.here.card = self
@@ -160,6 +168,7 @@ class Card:
             self.captured.append((what, stream, event, begin))
             return
         with self.machine.lock:
+            self.log.append(what)
             self.machine.streams[stream].append(begin())
 
     def do(self, what: str, work: Callable[[], None]) -> None:
@@ -169,7 +178,21 @@ class Card:
             work()
             yield False
 
-        self.queue(self.stream, begin)
+        self.queue(self.stream, begin, what)
+
+    def copy(
+        self, target: int, source: int, size: int, kind: int, stream: int, what: str = "copy"
+    ) -> None:
+        """Queue a copy, which may be seen half done."""
+
+        def begin() -> Work:
+            for at in range(0, size, _PIECE):
+                part = min(_PIECE, size - at)
+                self.view(target + at, part)[:] = self.view(source + at, part)
+                self.machine.changes += 1
+                yield True
+
+        self.queue(stream, begin, what)
 
     def event(self) -> int:
         self.events.append([True])
@@ -246,6 +269,9 @@ class Card:
 
     def allocate(self, size: int) -> int:
         return self.machine.allocate(max(1, size))
+
+    def free(self, pointer: int) -> None:
+        self.freed.append(pointer)
 
     def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
         return os.getpid(), self.index, pointer, b""
@@ -360,17 +386,22 @@ class Launch:
 
     def __call__(self, stream: int) -> None:
         name = self.name.removeprefix("collbench_")
-        work = {"run": self._run, "barrier": self._barrier, "flag": self._flag}.get(
-            name, self._pattern
-        )
-        self.card.queue(stream, partial(work, stream))
+        if name == "copy":
+            target, source, size = (int.from_bytes(arg, "little") for arg in self.own_args)
+            self.card.copy(target, source, size, 0, stream, f"copy by {self.grid[0]} CTAs")
+            return
+        work: Callable[[int], Work] = getattr(self, f"_{name}", self._pattern)
+        self.card.queue(stream, partial(work, stream), name)
 
     def _run(self, stream: int) -> Work:
         """The kernel of a plan."""
         machine = self.card.machine
-        (args,) = self.own_args
+        args, *stamps = self.own_args
         memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
         self.card.launching.add(stream)
+        if stamps:  # the first one counts the launches with stamps
+            self.card.stamped += 1
+            machine.view(TRACE_ARGS.unpack(stamps[0])[0], 1)[:] = self.card.stamped
         ctas = [memory.cta(number) for number in range(self.grid[0])]
         live = [one for cta in ctas for one in cta.coroutines()]
         while live:
@@ -391,16 +422,16 @@ class Launch:
         machine = self.card.machine
         local, table, _, _, _, _, ranks, _ = BARRIER.unpack(self.own_args[0])
         peers = [int(peer) for peer in machine.words(table, ranks)]
-        yield from self._exchange(local, peers, range(ranks))
+        yield from self._meet(local, peers, range(ranks))
 
     def _flag(self, stream: int) -> Work:
         """The kernel of flag.cu."""
         local, *remote, _, _, _, ranks, bits = FLAG.unpack(self.own_args[0])
         awaited = [rank for rank in range(ranks) if bits >> rank & 1]
         if ranks:
-            yield from self._exchange(local, remote[:ranks], awaited)
+            yield from self._meet(local, remote[:ranks], awaited)
 
-    def _exchange(self, local: int, remote: list[int], awaited: Sequence[int]) -> Work:
+    def _meet(self, local: int, remote: list[int], awaited: Sequence[int]) -> Work:
         """Set a word of each peer's that is not 0, and wait for those of one's own."""
         machine, ranks = self.card.machine, len(remote)
         own = machine.words(local, ranks + 2)
@@ -412,6 +443,54 @@ class Launch:
         while not all(own[awaited] >= count) and time.monotonic() < end:
             yield True
         own[ranks] = count
+
+    def _flags(self) -> tuple[np.ndarray, list[Any]]:
+        """The launch counter of kernels of engine.cu, and their flag entries."""
+        (engine,) = np.frombuffer(self.own_args[0], structure("Engine", {}, "engine.cu"))
+        kind = structure("FlagEntry", {}, "engine.cu")
+        address, length = (int.from_bytes(arg, "little") for arg in self.own_args[1:3])
+        entries = self.card.view(address, length * kind.itemsize).view(kind)
+        return self.card.machine.words(int(engine["launch"])), list(entries.copy())
+
+    def _wait(self, stream: int) -> Work:
+        (launches, entries), machine = self._flags(), self.card.machine
+        end = time.monotonic() + machine.hangs_s
+        for entry in entries:
+            value = (int(launches[0]) - 1) * int(entry["per_launch"]) + int(entry["number"])
+            flag = machine.words(int(entry["flag"]))
+            while flag[0] < value and time.monotonic() < end:
+                yield True
+
+    def _signal(self, stream: int) -> Work:
+        (launches, entries), machine = self._flags(), self.card.machine
+        begins = int.from_bytes(self.own_args[3], "little")
+        launch = int(launches[0]) - (1 - begins)
+        launches[0] = launch + 1
+        for entry in entries:
+            assert bool(begins) == (entry["signal"] == READY)
+            value = launch * int(entry["per_launch"]) + int(entry["number"])
+            flag = machine.words(int(entry["flag"]))
+            assert value >= flag[0], "flags only grow"
+            if value <= int(entry["limit"]):
+                flag[0] = value
+            machine.changes += 1
+            yield True
+
+    def _move(self, stream: int) -> Work:
+        machine, plan = self.card.machine, self.card.machine.plans[self.source]
+        kind = structure("MoveArgs", {"MAX_SOURCES": move_widths(plan)[-1]}, "engine.cu")
+        (move,) = np.frombuffer(self.own_args[0], kind)
+        size, part = int(move["bytes"]), _PIECE // plan.problem.item_bytes * plan.problem.item_bytes
+        for at in range(0, size, part):
+            length = min(part, size - at)
+            sources = [
+                machine.view(int(address) + at, length)
+                for address in move["source"][: move["sources"]]
+            ]
+            target = machine.view(int(move["target"]) + at, length)
+            target[:] = reduced_bytes(plan, sources, int(move["divide"]))
+            machine.changes += 1
+            yield True
 
     def _pattern(self, stream: int) -> Work:
         """The kernels of pattern.cu, for every set."""
@@ -479,8 +558,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
         card = cast(Any, Card(machine, context.rank))
         return DeviceRank(context.rank, context.n, card, is_alone=True), facts
 
-    def kernel_source(plan: Plan, rank: int, drop: int | None = None) -> Source:
-        source = device_compile.kernel_source(plan, rank, drop)
+    def kernel_source(plan: Plan, rank: int, *args: Any, **more: Any) -> Source:
+        source = device_compile.kernel_source(plan, rank, *args, **more)
         machine.plans.setdefault(source, plan)
         return source
 
@@ -491,10 +570,14 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: health)
     monkeypatch.setattr(gpu_rank, "POOL_BYTES", _POOL_BYTES)
     monkeypatch.setattr(gpu_rank, "cubin", machine.compiled)
+    monkeypatch.setattr(device_copies, "cubin", machine.compiled)
+    monkeypatch.setattr(device_copies, "Launch", Launch)
     monkeypatch.setattr(gpu_rank, "Launch", Launch)
     monkeypatch.setattr(cuda_rank, "Launch", Launch)
+    monkeypatch.setattr(copy_engine, "Launch", Launch)
     monkeypatch.setattr(compilation, "cubin", machine.compiled)
-    monkeypatch.setattr(compilation, "kernel_source", kernel_source)
+    for module in (compilation, cuda_backend):
+        monkeypatch.setattr(module, "kernel_source", kernel_source)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:

@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import strategies as st
 
 from collbench.core.collectives import OpName
-from collbench.core.world import World
-from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
+from collbench.schedules.ir import Schedule
+from tests.support.written import schedule_of
 
 BLOCKED: tuple[OpName, ...] = ("allgather", "alltoall", "reducescatter")
 
@@ -26,39 +26,32 @@ def draw_allreduce(chance: Random, ranks: int = 0) -> Schedule:
         chance.shuffle(order)
         trees.append({order[k]: order[chance.randrange(k)] for k in range(1, n)} | {order[0]: -1})
 
-    def program(world: World, rank: int) -> tuple[Track, ...]:
-        up, down = [], []
-        for chunk, parents in enumerate(trees):
-            children = [child for child, parent in parents.items() if parent == rank]
-            collect = tuple(Edge(child, f"up{chunk}") for child in children)
-            spread = tuple(Edge(child, f"down{chunk}") for child in children)
-            own, result = (Operand("in", chunk),), Operand("out", chunk)
-            if parents[rank] < 0:
-                up.append((Step(src=own, recv=collect, dst=result, send=spread),))
-                continue
-            send = (Edge(parents[rank], f"up{chunk}"),)
-            if through_scratch and collect:
-                scratch = Operand("tmp", chunk)
-                up += [
-                    (Step(src=own, recv=collect, dst=scratch),),
-                    (Step(src=(scratch,), send=send),),
-                ]
-            else:
-                up.append((Step(src=own, recv=collect, send=send),))
-            down.append(
-                (Step(recv=(Edge(parents[rank], f"down{chunk}"),), dst=result, send=spread),)
-            )
-        if apart:
-            return tuple(
-                Track(name=f"{name}{i}", rounds=(steps,))
-                for name, rounds in (("up", up), ("down", down))
-                for i, steps in enumerate(rounds)
-            )
-        return Track(name="up", rounds=tuple(up)), Track(name="down", rounds=tuple(down))
-
     if apart and through_scratch:
         apart = False  # a result that passes through scratch needs the order of its track
-    return build("allreduce", "random", program, World(n=n))
+
+    def text(rank: int) -> str:
+        up, down = list[str](), list[str]()
+        for chunk, parents in enumerate(trees):
+            children = [child for child, parent in parents.items() if parent == rank]
+            collect = " ".join(f"<{child}up{chunk}" for child in children)
+            spread = " ".join(f">{child}down{chunk}" for child in children)
+            if parents[rank] < 0:
+                up.append(f"i{chunk} {collect} =o{chunk} {spread}")
+                continue
+            send = f">{parents[rank]}up{chunk}"
+            if through_scratch and collect:
+                up += [f"i{chunk} {collect} =t{chunk}", f"t{chunk} {send}"]
+            else:
+                up.append(f"i{chunk} {collect} {send}")
+            down.append(f"<{parents[rank]}down{chunk} =o{chunk} {spread}")
+        if apart:
+            both = ("up", up), ("down", down)
+            return " / ".join(
+                f"{name}{i}: {one}" for name, rounds in both for i, one in enumerate(rounds)
+            )
+        return f"up: {' | '.join(up)} / down: {' | '.join(down)}"
+
+    return schedule_of([text(rank) for rank in range(n)], "allreduce", name="random")
 
 
 def draw_blocks(chance: Random, ranks: int = 0) -> Schedule:
@@ -73,47 +66,31 @@ def draw_blocks(chance: Random, ranks: int = 0) -> Schedule:
         relay = relays[src, dst]
         return None if relay in (src, dst) else relay
 
-    def program(world: World, rank: int) -> tuple[Track, ...]:
-        def source(dst: int) -> Operand:
-            return Operand("in", 0 if op == "allgather" else dst)
-
-        first, second, last = [], [], []
+    def text(rank: int) -> str:
+        own = ["i0" if op == "allgather" else f"i{dst}" for dst in range(n)]
+        first, second = list[str](), list[str]()
         for src, dst in relays:
-            relay = relay_of(src, dst)
-            scratch = Operand("tmp", src * n + dst)
+            relay, at, scratch = relay_of(src, dst), f"{src}.{dst}", f"t{src * n + dst}"
             if rank == src:
-                first.append(
-                    Step(
-                        src=(source(dst),),
-                        send=(Edge(dst if relay is None else relay, f"a{src}.{dst}"),),
-                    )
-                )
+                first.append(f"{own[dst]} >{dst if relay is None else relay}a{at}")
             if rank == relay:
-                first.append(Step(recv=(Edge(src, f"a{src}.{dst}"),), dst=scratch))
-                second.append(Step(src=(scratch,), send=(Edge(dst, f"b{src}.{dst}"),)))
+                first.append(f"<{src}a{at} ={scratch}")
+                second.append(f"{scratch} >{dst}b{at}")
+        blocks = [src for src in range(n) if src != rank]
         arrivals = [
-            (
-                Edge(src, f"a{src}.{rank}")
-                if relay_of(src, rank) is None
-                else Edge(relays[src, rank], f"b{src}.{rank}")
-            )
-            for src in range(n)
-            if src != rank
+            f"<{src}a{src}.{rank}"
+            if relay_of(src, rank) is None
+            else f"<{relays[src, rank]}b{src}.{rank}"
+            for src in blocks
         ]
         if op == "reducescatter":
-            last.append(
-                Step(src=(Operand("in", rank),), recv=tuple(arrivals), dst=Operand("out", 0))
-            )
+            last = [f"i{rank} {' '.join(arrivals)} =o0"]
         else:
-            last.append(Step(src=(source(rank),), dst=Operand("out", rank)))
-            blocks = [src for src in range(n) if src != rank]
-            last += [
-                Step(recv=(edge,), dst=Operand("out", block))
-                for block, edge in zip(blocks, arrivals, strict=True)
-            ]
-        return (Track(name="main", rounds=(tuple(first), tuple(second), tuple(last))),)
+            last = [f"{edge} =o{block}" for block, edge in zip(blocks, arrivals, strict=True)]
+            last.insert(0, f"{own[rank]} =o{rank}")
+        return " | ".join(map(", ".join, (first, second, last)))
 
-    return build(op, "random", program, World(n=n))
+    return schedule_of([text(rank) for rank in range(n)], op, name="random")
 
 
 def draw_exchange(chance: Random) -> Schedule:
@@ -123,19 +100,16 @@ def draw_exchange(chance: Random) -> Schedule:
     n, chunks = chance.randint(2, 3), chance.randint(1, 9)
     ahead = [chance.randint(0, chunks) for _ in range(n)]
 
-    def program(world: World, rank: int) -> tuple[Track, ...]:
-        edges = tuple(Edge(peer, "x") for peer in range(n) if peer != rank)
-        sends = [(Step(src=(Operand("in", c),), send=edges),) for c in range(chunks)]
-        takes = [
-            (Step(src=(Operand("in", c),), recv=edges, dst=Operand("out", c)),)
-            for c in range(chunks)
-        ]
+    def text(rank: int) -> str:
+        peers = [peer for peer in range(n) if peer != rank]
+        sends = [f"i{c} " + " ".join(f">{peer}x" for peer in peers) for c in range(chunks)]
+        takes = [f"i{c} {' '.join(f'<{peer}x' for peer in peers)} =o{c}" for c in range(chunks)]
         rounds = sends[: ahead[rank]]
         for c in range(chunks):
             rounds += [*sends[ahead[rank] + c : ahead[rank] + c + 1], takes[c]]
-        return (Track(name="main", rounds=tuple(rounds)),)
+        return " | ".join(rounds)
 
-    return build("allreduce", "random", program, World(n=n))
+    return schedule_of([text(rank) for rank in range(n)], "allreduce", name="random")
 
 
 def random_allreduce(ranks: int = 0) -> st.SearchStrategy[Schedule]:

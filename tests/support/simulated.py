@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from collbench.core.record import COLUMNS, FLOATS, INTEGERS
 from tests.support.frames import repeats
+from tests.support.tables import values_of
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
 
@@ -63,27 +63,19 @@ def sweep(
     times = np.exp(
         middle[:, None] + spread[:, None] * random.normal(size=(len(keys), noise.repeats))
     )
-    told: dict[str, Any] = {
-        "op": "allreduce",
-        "backend": "cuda",
+    told = values_of(
+        "op=allreduce backend=cuda proto=simple dtype=float32 redop=sum placement=out group=local"
+        f" ranks=4 repeats={noise.repeats} status=ok run=run{seed} host=a"
+    )
+    told |= {
+        "hosts": 1,
         "algo": [algo for algo, _, _ in keys],
         "channels": [channels for _, channels, _ in keys],
-        "proto": "simple",
-        "dtype": "float32",
-        "redop": "sum",
-        "placement": "out",
-        "group": "local",
-        "ranks": 4,
-        "hosts": 1,
         "size_bytes": 4 * count,
         "count": count,
         "time_us": np.median(times, axis=1),
-        "repeats": noise.repeats,
         "repeat_times_us": [tuple(float(f"{time:.6g}") for time in row) for row in times],
         "histogram": repeats([()] * len(keys)),
-        "status": "ok",
-        "run": f"run{seed}",
-        "host": "a",
         "device": "4 x GPU",
         "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
     }

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from collbench.tune.store import (
     stored,
 )  # fmt: skip
 from tests.support.machines import two_hosts
+from tests.support.tables import values_of
 from tests.support.tiers import tiered
 
 GPU = Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink")
@@ -53,23 +55,12 @@ def fresh() -> None:
 
 
 def point(size: int, values: Mapping[str, Value], **others: object) -> TunedPoint:
-    facts: dict[str, object] = {
-        "op": "allreduce",
-        "ranks": 4,
-        "hosts": 1,
-        "asked": "auto",
-        "carrier": "p2p",
-        "choice": "a",
-        "former": "b",
-        "gain": 1.5,
-        "gain_low": 1.4,
-        "gain_high": 1.6,
-        "pairs": 6,
-        "tried": 9,
-        "day": "2026-11-23",
-        "source": '`collbench tune`, "vm"\t, collbench 1',
-    }
-    return TunedPoint(size=size, values=values, **{**facts, **others})  # type: ignore[arg-type]
+    facts: dict[str, Any] = values_of(
+        "op=allreduce ranks=4 asked=auto carrier=p2p choice=a former=b"
+    )
+    facts |= {"hosts": 1, "gain": 1.5, "gain_low": 1.4, "gain_high": 1.6, "pairs": 6, "tried": 9}
+    facts |= {"day": "2026-11-23", "source": '`collbench tune`, "vm"\t, collbench 1'}
+    return TunedPoint(size=size, values=values, **{**facts, **others})
 
 
 def store_of(machine: Machine, *points: TunedPoint) -> Store:
