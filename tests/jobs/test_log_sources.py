@@ -112,6 +112,8 @@ def test_a_row_that_proves_no_cause_says_what_the_line_says() -> None:
         ("[1.0] [n1:7:0] frob.c:4 UCX  ERROR frob(): Bad address", "(EFAULT): perhaps a call"),
         ("Worker frob died, exit code: -11", "ended by signal 11 (SIGSEGV)"),
         ("frob.py: RuntimeError: the frob is not supported", "does not have it"),
+        ("OSError: [Errno 26] Text file busy: '/frob'", "another process still writes"),
+        ("PMIX ERROR: NO-PERMISSIONS in file frob.c at line 7", "a right is missing"),
     ):
         assert words in findings_of(line)[0].why, line
     assert findings_of("RuntimeError: no. Try a smaller frob.")[0].change.endswith(
@@ -127,6 +129,8 @@ def test_a_row_that_proves_no_cause_says_what_the_line_says() -> None:
         ("frob init failed\nfrob: worker does not support frobs", "unread-error"),
         ("frob init failed\nFrobError: Permission denied\nMPI_INIT failed", "unread-error"),
         ("libfabric:frob:x():7<warn> frob: Permission denied\nMPI_INIT failed", "libfabric"),
+        ("libfabric:frob:y():7<warn> no\nreceived signal SIGABRT\n#1 0x4f in y\n", "libfabric"),
+        ("Active: failed (Result: 7)\n\n\n\nfrob: fatal: it isn't able to find x", "unread-error"),
     ],
 )
 def test_what_says_why_leads_before_what_only_failed(text: str, lead: str) -> None:
@@ -158,11 +162,16 @@ def test_an_error_without_a_reason_says_so() -> None:
         (" 0  /x/libucs.so.0(ucs_handle_error+0x2e4) [0x7f]\n 1 0x00ff frob()  ???:0", "frob, "),
         ("[n1:7] [ 0] /x/libc.so.6(+0x42)[0x7f]\n[n1:7] [ 1] /x/libfrob.so.4(frob+0x5)[0x7f]",
          "frob of libfrob.so.4, x.log line 3"),
+        ("#0  0x1 in ???\n#3  0x14 in frob_cb", "frob_cb, x.log line 3"),
+        ('Thread 0x7f:\n  File "x.py", line 8 in wait\nCurrent thread 0x7e:\n  File "f/_api.py",'
+         " line 8 in frob", "frob of f/_api.py, x.log line 5"),
     ],
 )  # fmt: skip
 def test_a_crash_says_where_its_stack_begins(frames: str, where: str) -> None:
-    found = findings_of(f"[n1:7] Signal: Segmentation fault (11)\n{frames}")
+    crash = "[n1:7] Signal: Segmentation fault (11)"
+    found = findings_of(f"{crash}\n{frames}")
     assert found[0].check == "crashed" and f"The stack begins in {where}" in found[0].why
+    assert "these lines lack its cause" in findings_of(crash)[0].why
 
 
 def test_a_text_of_cuda_has_the_meaning_of_its_number() -> None:
