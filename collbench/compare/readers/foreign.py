@@ -305,10 +305,11 @@ def _refuse_shifted(
     for table, all_of in ratios.items():
         low, high = min(all_of), max(all_of)
         if len(all_of) >= _FEWEST_SHIFTED and (low > _SHIFTED or high < 1 / _SHIFTED):
+            span = " to ".join(dict.fromkeys((f"{low:.2g}", f"{high:.2g}")))
             raise TwoRunsError(
                 name,
-                f"line {table.first}: no repeats: all {len(all_of)} rows of the second run"
-                f" took {low:.2g} to {high:.2g} times as long",
+                f"line {table.first}: a second run, not repeats: all its {len(all_of)} rows took"
+                f" {span} times as long",
                 *_lines_before([one for one, _, _ in rows], table),
             )
 
