@@ -31,9 +31,11 @@ _MOST_IN_BLOCK = 40  # lines
 _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
-# with other numbers it says something else
+# with other numbers it says something else; those with a point, whose digits are gone, are no codes
 _BY_NUMBER = re.compile(
-    rb"signal|exit|code|status|error|fail|xid|(?<!de)fault|time.?out|edac", re.IGNORECASE
+    rb"(?:signal|exit|code|status|error|fail|xid|(?<!de)fault|time.?out|edac)"
+    rb"(?![ :=]{1,3}\.(?:[ ,;|)]|e-|\Z))",
+    re.IGNORECASE,
 )
 _DIGITS = b"0123456789"
 _ZERO = re.compile(r"(?<![\w.])0(?![\w.])")
