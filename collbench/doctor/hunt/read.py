@@ -10,6 +10,7 @@ allreduce of two ranks is.
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,8 +149,17 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 
 def _without_prose(lines: Sequence[str]) -> list[list[str]]:
-    """The fields of plain lines; none of words that have no number and name no host."""
+    """The fields of plain lines; none of words that have no number and name no host, or of two
+    words without a digit that only one line has, where hosts have digits.
+
+    >>> _without_prose(["n1 n2 3.0", "it took 30", "n2 n1 3.1"])
+    [['n1', 'n2', '3.0'], [], ['n2', 'n1', '3.1']]
+    """
     rows = [_plain_fields(line) for line in lines]
+    ends = Counter(host for row in rows if len(row) == 3 for host in row[:2])
+    plain = {host for host in ends if not any(map(str.isdigit, host))}
+    once = {host for host in plain if ends[host] == 1 and len(plain) < len(ends)}
+    rows = [[] if len(row) == 3 and once >= {*row[:2]} else row for row in rows]
     hosts = {host for row in rows if len(row) == 3 for host in row[:2]}
     return [
         row if len(row) == 3 or hosts & {*row} or any(map(str.isdigit, "".join(row))) else []
