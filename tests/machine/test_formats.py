@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from collbench.core import xml_tree
 from collbench.core.errors import UsageError
 from collbench.machine import formats
-from collbench.machine.formats import _build, nccl_xml, topology_json
+from collbench.machine.formats import _build, nccl_xml, nvidia_smi, topology_json
 from collbench.machine.topology.model import Link, Node, Topology
 from tests.fuzz import mutate
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, REAL, needs_real, real_files
+from tests.support.topologies import OWN, REAL, labels, matrix, needs_real, real_files
 
 SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
 SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
@@ -80,13 +80,6 @@ def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_p
     assert what in caught.value.message and str(file) in caught.value.message
 
 
-def test_what_stands_before_a_cut_is_read(tmp_path: Path) -> None:
-    pci = '<pci busid="0000:01:00.0" class="0x030200"/>'
-    (tmp_path / "a.xml").write_text(f'<system version="1"><cpu numaid="0">{pci}<pci bus')
-    topology = formats.read(tmp_path / "a.xml")
-    assert len(topology.gpus) == 1 and "the file is cut in line 1" in topology.notes[-1]
-
-
 def test_what_is_no_file(tmp_path: Path) -> None:
     for file, what in (
         (tmp_path, "is a directory"),
@@ -120,17 +113,6 @@ def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path)
     file.write_text(text)
     with pytest.raises(UsageError, match="document type"):
         formats.read(file)
-
-
-def test_a_comment_may_speak_of_entities() -> None:
-    assert (
-        nccl_xml.read(
-            '<!-- <!DOCTYPE x [<!ENTITY y "z">]> --><system><cpu numaid="0"/></system>', "x"
-        )
-        .nodes[0]
-        .id
-        == "cpu0"
-    )
 
 
 def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,3 +283,18 @@ def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
 def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
     files = [file for file in real_files() if REAL in file.parents]
     is_clean(mutate.text(Random(seed), files[seed % len(files)].read_text()))
+
+
+def test_many_devices_in_bounded_time() -> None:
+    size, near = 64, ("SYS", "NODE", "PIX", "X")
+    rows = [
+        " ".join(near[(a // 32 == b // 32) + (a // 4 == b // 4) + (a == b)] for b in range(size))
+        for a in range(size)
+    ]
+    assert labels(nvidia_smi.read(matrix("/".join(rows)), "m.txt")) == rows
+
+
+@pytest.mark.exhaustive
+def test_a_header_of_endless_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="more than 256 columns"):
+        nvidia_smi.read("\tGPU0\tGPU1\n" * 100_000, "a")

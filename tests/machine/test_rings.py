@@ -88,47 +88,6 @@ def test_chains_share_no_link(name: str, count: int) -> None:
     assert all(times <= wires_of(topology)[hop[0], hop[1]] for hop, times in used.items())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "dgx-2",
-        "dgx-a100",
-        "hgx-h100",
-        "hgx-h200",
-        "hgx-b200",
-        "h200x4-vm",
-        "gb200-nvl72",
-        "pcie-4",
-        "rtx4090x8",
-    ],
-)
-def test_where_all_pairs_are_equal_any_order_serves(name: str) -> None:
-    topology = machine_topology(name)
-    assert rings(topology) == trees(topology) == (tuple(range(len(topology.gpus))),)
-
-
-@pytest.mark.parametrize(
-    ("name", "gbs"),
-    [
-        ("dgx-1", 4 * 16),
-        ("dgx-1v", 6 * 20),
-        ("dgx-2", 120),
-        ("dgx-a100", 240),
-        ("hgx-h200", 364.5),
-        ("hgx-b200", 720),
-        ("gb200-nvl72", 720),
-        ("pcie-4", 11.97),
-        ("pcie-2x2", 6),
-        ("gn5-8xp100", 6),
-        ("a100-pairs", 23.95),
-        ("h200x4-vm", 364.5),
-    ],
-)
-def test_what_rings_carry(name: str, gbs: float) -> None:
-    topology = machine_topology(name)
-    assert ring_rate_gbs(topology, rings(topology)) == pytest.approx(gbs, abs=0.01)
-
-
 def test_a_shared_link_is_shared() -> None:
     """An order that crosses between sockets at every hop puts two hops each way on their link."""
     topology = machine_topology("pcie-2x2")
