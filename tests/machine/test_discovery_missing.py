@@ -29,14 +29,6 @@ def test_no_driver(tmp_path: Path) -> None:
     assert [node.kind for node in topology.nodes] == ["cpu", "cpu", "root", "pci", "nic"]
 
 
-def test_a_driver_that_does_not_start(tmp_path: Path) -> None:
-    nvml = hosts.pcie_box(tmp_path)
-    nvml.errors = {"nvmlInitWithFlags": 18}
-    with driver(nvml):
-        topology = topology_of([record(tmp_path)])
-    assert not topology.gpus and said(topology, "the NVIDIA driver does not answer")
-
-
 def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
     with driver(None):
         recording = record(tmp_path)
