@@ -148,6 +148,12 @@ def test_broken_files(content: bytes, said: str, tmp_path: Path) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("change", "said"), cells_of(__file__, "broken-json.tsv"))
+def test_json_that_is_not_as_it_should_be(change: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        load(written(tmp_path, json.dumps(sample_json() | json.loads(change))))
+
+
 def test_directories_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         load(tmp_path)

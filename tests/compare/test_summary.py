@@ -10,6 +10,7 @@ import pytest
 from collbench.compare.best import effect_of, spans, summarise
 from collbench.compare.curves import curves
 from collbench.compare.join import join
+from collbench.compare.load import load
 from collbench.compare.outliers import suspects
 from collbench.compare.tables.summary import summary_lines
 from collbench.core import record
@@ -28,6 +29,7 @@ from collbench.core.rows import (
 from collbench.core.verdict import is_separated
 from tests.support import frames
 from tests.support.frames import records, row
+from tests.support.results import DATA
 from tests.support.tiers import tiered
 
 
@@ -373,6 +375,14 @@ def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
     assert "lowest latency  9.00 us at 0 by library" in said
     assert "peak busbw" not in said
     assert "nan" not in said
+
+
+def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
+    rows = load(DATA / "nvbandwidth.txt").records
+    few, every = (summary_lines(rows, 80, show_all) for show_all in (False, True))
+    place = few.index("sendrecv, 2 ranks, copy-read-ce one-way, 12 pairs of GPUs")
+    assert few[place + 1] == "  slowest pair    200.0 GB/s by gpus-0-3"
+    assert len([line for line in every if line.endswith("gpus-0-3 one-way")]) > 1
 
 
 @pytest.fixture(scope="module")
