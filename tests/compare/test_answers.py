@@ -1,0 +1,73 @@
+"""What one file says is best, how certain that is, and what looks wrong, worked out by hand:
+answers.toml.
+"""
+
+import shlex
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.compare.best import Best, Summary, summarise
+from collbench.compare.outliers import suspects
+from collbench.compare.tables.summary import summary_lines
+from collbench.core.record import FLOATS, INTEGERS, Record
+from collbench.core.rows import label
+from collbench.core.units import format_size, parse_size
+from tests.support.frames import records, row
+
+CASES = tomllib.loads(Path(__file__).with_name("answers.toml").read_text())
+
+
+def rows_of(lines: Sequence[str]) -> list[Record]:
+    """Rows: times of their repeats, then what differs from tests.support.frames.row."""
+    return records(*map(_row, lines))
+
+
+def _row(line: str) -> dict[str, Any]:
+    words = [word.partition("=") for word in shlex.split(line)]
+    times = tuple(float(name) for name, equals, _ in words if not equals)
+    return row(times, **{name: _value(name, value) for name, equals, value in words if equals})
+
+
+def _value(name: str, value: str) -> object:
+    if name in INTEGERS:
+        return parse_size(value)
+    return float(value) if name in FLOATS else value
+
+
+def answers(found: Summary) -> Iterator[str]:
+    """The decision at each size, with what is next to it, what the tool chooses and libraries."""
+    for best in found.every_best:
+        names = ", ".join(label(one, found.knobs) for one in best.leaders)
+        size = format_size(best.row.size_bytes)
+        more = "".join(f", {what} {number:.4g}" for what, number in numbers(best))
+        yield f"{size} {best.certainty}: {names} {best.time_us:.4g} us of {len(best.rows)}{more}"
+
+
+def numbers(best: Best) -> Iterator[tuple[str, float]]:
+    yield from (("GB/s", best.busbw_gbs),) if best.busbw_gbs else ()
+    yield from (("percent", best.percent),) if best.percent else ()
+    if best.runner_up is not None and best.gain is not None:
+        yield f"before {best.runner_up.algo}", best.gain.median
+    if best.excess is not None:
+        yield "chosen", best.excess.median
+    yield from ((peer, ratio.median) for peer, ratio in best.peers.items())
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_answers(what: str) -> None:
+    case = CASES[what]
+    given = rows_of(case["rows"])
+    found = summarise(given)
+    assert list(answers(found)) == case["best"]
+    wrong = [f"{one.kind} {one.row.algo} {one.row.size_bytes}" for one in suspects(found)]
+    assert wrong == case.get("wrong", [])
+    lines = summary_lines(given, 80, case.get("all", False))
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert text.startswith(case.get("starts", ""))
+    for words in (*case.get("says", ()), *case.get("silent", ())):
+        assert (words in text) == (words in case.get("says", ())), text
