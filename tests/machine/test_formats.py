@@ -208,27 +208,13 @@ def test_json_holds_every_field() -> None:
     assert parts(topology_json.read(topology_json.write(EVERYTHING), "x.json")) == parts(EVERYTHING)
 
 
-@pytest.mark.parametrize(
-    ("where", "value", "what"),
-    [
-        (("version",), 2, "format and version are collbench-topology 2"),
-        (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"),
-        (("nodes", 1, "host"), 2, "nodes[1].host is 2"),
-        (("nodes", 0, "name"), "\x1b[2J", "control characters"),
-        (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"),
-        (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
-        (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
-        (("links", 1, "count"), -1, "links[1].count is negative"),
-        (("p2p", 0, "a"), "nvs0", "p2p[0] is of nvs0"),
-        (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"),
-    ],
-)
-def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:
-    told = json.loads(topology_json.write(EVERYTHING))
-    inner = told
-    for key in where[:-1]:
+@pytest.mark.parametrize(("where", "value", "what"), cells_of(__file__, "broken-own.tsv"))
+def test_json_errors_name_the_path(where: str, value: str, what: str) -> None:
+    told = inner = json.loads(topology_json.write(EVERYTHING))
+    *above, last = (int(key) if key.isdecimal() else key for key in where.split())
+    for key in above:
         inner = inner[key]
-    inner[where[-1]] = value
+    inner[last] = json.loads(value)
     with pytest.raises(UsageError) as caught:
         topology_json.read(json.dumps(told), "x.json")
     assert what in caught.value.message

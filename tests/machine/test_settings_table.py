@@ -17,6 +17,7 @@ from collbench.machine.settings.table import (
     settings_files,
 )
 from collbench.machine.settings.values import fault, number, version_of
+from tests.support.tables import cells_of
 
 VARIABLES = [variable for file in settings_files() for variable in (*file.variables, *file.others)]
 RULES = [rule for file in settings_files() for rule in file.contradictions]
@@ -72,25 +73,7 @@ def test_names_are_unique_and_cover_the_four_families() -> None:
     assert all(advice.endswith(".") for advice in known().unread.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "reader"),
-    [
-        ("NCCL_ALGO", "NCCL"),
-        ("NCCL_TESTS_DEVICE", "nccl-tests"),
-        ("NCCL_IBEXT_DISABLE", "NVIDIA's network plug-in"),
-        ("NCCL_FASTRAK_NUM_FLOWS", "Google's plug-ins"),
-        ("NCCL_BLOCKING_WAIT", "PyTorch"),
-        ("NCCL_CTRAN_BACKENDS", "Meta's NCCLX"),
-        ("TORCH_NCCL_COORD_CHECK_MILSEC", "PyTorch"),
-        ("OFI_NCCL_PROTOCOL", "aws-ofi-nccl"),
-        ("OMPI_MCA_btl_tcp_links", "Open MPI"),
-        ("MPIR_CVAR_CH4_NUM_VCIS", "MPICH"),
-        ("PMIX_RANK", "PMIx"),
-        ("UCX_DC_MLX5_NUM_DCI", "UCX"),
-        ("FI_EFA_TX_SIZE", "libfabric"),
-        ("NCCL_VERSION", "the Dockerfiles of NVIDIA"),
-    ],
-)
+@pytest.mark.parametrize(("name", "reader"), cells_of(__file__, "readers.tsv"))
 def test_what_looks_like_nccls_has_its_reader(name: str, reader: str) -> None:
     variable = known().find(name)
     assert variable is not None and variable.reader == reader
