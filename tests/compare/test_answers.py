@@ -2,40 +2,20 @@
 answers.toml.
 """
 
-import shlex
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from collbench.compare.best import Best, Summary, summarise
 from collbench.compare.outliers import suspects
 from collbench.compare.tables.summary import summary_lines
-from collbench.core.record import FLOATS, INTEGERS, Record
 from collbench.core.rows import label
-from collbench.core.units import format_size, parse_size
-from tests.support.frames import records, row
+from collbench.core.units import format_size
+from tests.support.frames import rows_of
 
 CASES = tomllib.loads(Path(__file__).with_name("answers.toml").read_text())
-
-
-def rows_of(lines: Sequence[str]) -> list[Record]:
-    """Rows: times of their repeats, then what differs from tests.support.frames.row."""
-    return records(*map(_row, lines))
-
-
-def _row(line: str) -> dict[str, Any]:
-    words = [word.partition("=") for word in shlex.split(line)]
-    times = tuple(float(name) for name, equals, _ in words if not equals)
-    return row(times, **{name: _value(name, value) for name, equals, value in words if equals})
-
-
-def _value(name: str, value: str) -> object:
-    if name in INTEGERS:
-        return parse_size(value)
-    return float(value) if name in FLOATS else value
 
 
 def answers(found: Summary) -> Iterator[str]:
