@@ -15,7 +15,7 @@ from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.literals import literals
 from collbench.jobs.log_errors import Reader, names_error, numbered, words_of
 from collbench.jobs.log_findings import log_findings
-from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.progress import behind, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
 from collbench.jobs.run_log import refuse_others
@@ -86,41 +86,6 @@ def test_why_a_run_left_no_results(tmp_path: Path) -> None:
     error = with_cause(UsageError("no table", ""), [file])
     assert error.message.startswith("no table. gpu-code") and "To do: " in error.hint
     assert with_cause(error, [tmp_path / "none.txt"]) is error
-
-
-def operation(host: str, opcount: int, count: int) -> str:
-    """An operation of a rank."""
-    return (
-        f"{host}:1:2 [0] NCCL INFO AllReduce: opCount {opcount:x} sendbuff 0x1 recvbuff 0x1 count"
-        f" {count} datatype 7 op 0 root 0 comm 0x{host} [nranks=2] stream 0xb"
-    )
-
-
-def aligned(*lines: str) -> list[str]:
-    """The findings of a hang."""
-    reader = LogReader()
-    reader.feed("x.log", lines)
-    return [one.check for one in hang_findings(groups_of(reader.finish()))]
-
-
-def test_excerpts_are_aligned_by_the_counter() -> None:
-    a = [operation("a", number, number) for number in range(5, 9)]
-    b = [operation("b", number, number) for number in range(6, 9)]
-    assert aligned(*a, *b) == []
-    assert aligned(*a, *b[:-1]) == ["rank-behind"]
-    assert aligned(*a, *b[:-1], operation("b", 8, 99)) == ["mismatched-collective"]
-
-
-def test_without_a_counter_nobody_can_tell_who_is_behind() -> None:
-    a = [operation("a", 0, 10), operation("a", 0, 20)]
-    assert aligned(*a, operation("b", 0, 20)) == ["hang-unaligned"]
-    assert aligned(*a) == []
-
-
-def test_group_calls_share_a_counter() -> None:
-    a = [operation("a", number // 2, number) for number in range(4, 12)]
-    b = [operation("b", number // 2, number) for number in range(5, 12)]  # begins inside a group
-    assert aligned(*a, *b) == []
 
 
 def test_a_dump_is_read_and_no_pickle_is_run(tmp_path: Path) -> None:
