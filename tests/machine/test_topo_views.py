@@ -24,7 +24,7 @@ from collbench.machine.views.drawing import svg
 from collbench.machine.views.labels import alike, labels
 from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
-from tests.support.machines import CUBE_MESH, dgx1v, laptop, two_hosts, unknown_rates
+from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.tiers import tiered
 from tests.support.topologies import OWN, real_files
 
@@ -61,19 +61,6 @@ def cells(lines: list[str]) -> dict[tuple[str, str], str]:
         elif not words:
             heads = []
     return found
-
-
-def test_the_matrix_of_a_cube_mesh() -> None:
-    found = cells(matrix(dgx1v(), 80))
-    for a in range(8):
-        for b in range(8):
-            links = CUBE_MESH.get((min(a, b), max(a, b)), 0)
-            assert found[f"GPU{a}", f"GPU{b}"] == (
-                "X" if a == b else f"NV{links}" if links else "NVB"
-            )
-    assert [found["GPU0", f"NIC{nic}"] for nic in range(4)] == ["PIX", "NODE", "SYS", "SYS"]
-    assert found["NIC2", "GPU5"] == "PIX"
-    assert len(found) == 12 * 12
 
 
 def replace_nodes(topology: Topology, *kinds: str) -> Topology:
@@ -365,22 +352,6 @@ def test_links_that_are_not_drawn_are_counted() -> None:
         name="more", nodes=twice.nodes, links=(*twice.links, Link(a="cpu1", b="gpu0", kind="c2c"))
     )
     assert "1 further link is not drawn." in svg(more)
-
-
-def test_links_from_gpus_to_cpus_are_drawn_beside_pcie() -> None:
-    """NVLinks of POWER, C2C: one further line each, its count, and an entry of the legend."""
-    nodes = (
-        Node(id="cpu0", kind="cpu", index=0),
-        *(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2)),
-    )
-    pcie = tuple(pcie_link("cpu0", f"gpu{k}", 3, 16) for k in range(2))
-    nvlinks = tuple(nvlink_link(f"gpu{k}", "cpu0", 1, 2) for k in range(2))
-    plain = svg(Topology(name="power8", nodes=nodes, links=pcie))
-    drawn = svg(Topology(name="power8", nodes=nodes, links=(*pcie, *nvlinks)))
-    # two lines more, and one of the legend
-    assert drawn.count("<polyline") == plain.count("<polyline") + 3
-    assert drawn.count(">x2<") == 2 and "NVLink 1 x2, 32.0 GB/s" in drawn
-    assert "not drawn" not in drawn
 
 
 def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:

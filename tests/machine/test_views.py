@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collbench.machine import formats
+from collbench.machine.formats import nccl_xml
 from collbench.machine.topology.hosts import without
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
@@ -14,6 +15,7 @@ from collbench.machine.views import tables
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
+from tests.machine.test_reads import text_of
 from tests.support import machines
 from tests.support.topologies import OWN
 
@@ -21,8 +23,12 @@ CASES = tomllib.loads(Path(__file__).with_name("views.toml").read_text())
 
 
 def shown(case: dict[str, Any]) -> Topology:
-    """A machine of tests.support.machines, of the catalogue, or of a file, without some nodes."""
-    if "file" in case:
+    """A machine of tests.support.machines, of the catalogue, of a file, or of NCCL's dump of one
+    CPU, without some nodes.
+    """
+    if "nccl" in case:
+        whole = nccl_xml.read(text_of(case), "dump.xml")
+    elif "file" in case:
         whole = formats.read(OWN / case["file"])
     elif "machine" in case:
         whole = machine_topology(case["machine"])
