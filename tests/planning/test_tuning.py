@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -162,6 +162,12 @@ def test_a_file_says_on_which_machine_it_was_measured(
     assert [name for name, _ in origin.files] == ["h200" if kind == "gpu" else "cpu"]
 
 
+TAKEN = (
+    *("algo", "proto", "direct", "channels", "threads", "slots"),
+    *("chunk", "slices", "unroll", "cluster"),
+)
+
+
 def choices() -> str:
     """What auto takes for 4 ranks, a line for each collective, transport and size."""
     lines = []
@@ -169,28 +175,10 @@ def choices() -> str:
         for transport in ("p2p", "shm", "net", "ce", "cpu shm", "cpu net"):
             for size_bytes in (8 << 10, 1 << 20, 64 << 20):
                 backend, _, name = transport.rpartition(" ")
-                case = resolve(
-                    Case(
-                        op=op,
-                        backend=backend or "cuda",
-                        transport=name,
-                        ranks=4,
-                        size_bytes=size_bytes,
-                    )
-                ).case
-                numbers = (
-                    case.channels,
-                    case.threads,
-                    case.slots,
-                    case.chunk,
-                    case.slices,
-                    case.unroll,
-                    case.cluster,
-                )
-                lines.append(
-                    f"{op} {transport} {size_bytes}: {case.algo} {case.proto} {case.direct}"
-                    f" {' '.join(map(str, numbers))}\n"
-                )
+                asked: dict[str, Any] = {"op": op, "transport": name, "size_bytes": size_bytes}
+                case = resolve(Case(**asked, backend=backend or "cuda", ranks=4)).case
+                taken = " ".join(str(getattr(case, knob)) for knob in TAKEN)
+                lines.append(f"{op} {transport} {size_bytes}: {taken}\n")
     return "".join(lines)
 
 
