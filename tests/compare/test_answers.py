@@ -3,14 +3,17 @@ answers.toml.
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from collbench.compare.best import Best, Summary, summarise
+from collbench.compare.curves import automatic, curves, envelope
 from collbench.compare.outliers import suspects
+from collbench.compare.plots.lines import kinds, lines
 from collbench.compare.tables.summary import summary_lines
+from collbench.core.record import Record
 from collbench.core.rows import label
 from collbench.core.units import format_size
 from tests.support.frames import rows_of
@@ -37,6 +40,22 @@ def numbers(best: Best) -> Iterator[tuple[str, float]]:
     yield from ((peer, ratio.median) for peer, ratio in best.peers.items())
 
 
+def curve_lines(given: Sequence[Record]) -> Iterator[str]:
+    """The curves of rows, of the best and of what is chosen, and which of them a picture has."""
+    found = curves(given)
+    for curve in (*found, *envelope(found), *automatic(found)):
+        points = ", ".join(
+            f"{point.bytes} {point.time_us:.4g} us ({point.time_low_us:.4g} to"
+            f" {point.time_high_us:.4g}) {point.busbw_gbs:.4g} of {point.ceiling_gbs:.4g} GB/s"
+            f" {point.note or '-'}"
+            for point in curve.points
+        )
+        best = f", best at {' '.join(map(str, curve.best))}" if curve.best else ""
+        yield f"{curve.name}{' of a library' * curve.is_peer}: {points}{best}"
+    drawn = ", ".join(f"{line.role} {line.curve.name}" for line in lines(found))
+    yield f"drawn: {drawn}; {' '.join(kinds(found))}"
+
+
 @pytest.mark.parametrize("what", CASES)
 def test_answers(what: str) -> None:
     case = CASES[what]
@@ -45,9 +64,11 @@ def test_answers(what: str) -> None:
     assert list(answers(found)) == case["best"]
     wrong = [f"{one.kind} {one.row.algo} {one.row.size_bytes}" for one in suspects(found)]
     assert wrong == case.get("wrong", [])
-    lines = summary_lines(given, 80, case.get("all", False))
-    assert max(map(len, lines)) <= 80
-    text = " ".join(" ".join(lines).split())
+    if "curves" in case:
+        assert list(curve_lines(given)) == case["curves"]
+    report = summary_lines(given, 80, case.get("all", False))
+    assert max(map(len, report)) <= 80
+    text = " ".join(" ".join(report).split())
     assert text.startswith(case.get("starts", ""))
     for words in (*case.get("says", ()), *case.get("silent", ())):
         assert (words in text) == (words in case.get("says", ())), text
