@@ -59,6 +59,7 @@ def codes() -> list[tuple[str, str, str]]:
     rows += sorted(
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
+        if error.__module__ == CollbenchError.__module__
     )
     rows.append(
         (

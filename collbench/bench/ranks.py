@@ -4,10 +4,9 @@ as its driver, and the links of this machine's GPUs, or of a described one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.backends import FAMILY
-from collbench.backends.gpu.session import why_no_gpus
 from collbench.core.case import Case
 from collbench.core.complaint import complain
 from collbench.core.errors import CollbenchError, HangError, UnavailableError, UsageError
@@ -18,7 +17,6 @@ from collbench.core.options import Options, Settings
 from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.device.card import device_count, load_cupy
-from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
@@ -28,6 +26,9 @@ from collbench.planning.links import RankLinks
 from collbench.planning.planner import GPU_BACKENDS
 from collbench.planning.price.constants import KIND_OF, costs_here, gpu_costs
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+
+if TYPE_CHECKING:
+    from collbench.machine.discovery.recording import Recording
 
 MODEL = "model"
 
@@ -123,6 +124,8 @@ def least_cache_mib() -> float:
 
 def refuse_no_gpus(hint: str, backend: str = "cuda") -> None:
     """Raise UnavailableError if nothing can run on GPUs here."""
+    from collbench.backends.gpu.session import why_no_gpus
+
     if why := why_no_gpus():
         raise UnavailableError(f"--backend {backend}: {why}", hint)
 
@@ -134,7 +137,7 @@ class Asked(NamedTuple):
     ranks: int
     settings: Settings
     group: Group
-    recordings: Sequence[Recording]
+    recordings: "Sequence[Recording]"
 
     @property
     def topology(self) -> Topology | None:
@@ -213,7 +216,7 @@ def hosts_of(group: Group) -> tuple[int, ...]:
     return host_numbers(group.hosts) if len(group.hosts) > 1 else ()
 
 
-def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:
+def topology_of_all(recordings: "Sequence[Recording]") -> Topology | None:
     """The machine of the recordings, if there are any."""
     from collbench.machine.discovery import topology_of
 
@@ -255,7 +258,7 @@ def refuse_few_gpus(machine: str, ranks: int) -> None:
         raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
 
 
-def recordings_of(group: Group, options: Options) -> list[Recording]:
+def recordings_of(group: Group, options: Options) -> "list[Recording]":
     """What the ranks' hosts are, if GPUs are in the sweep. Under a launcher all ranks must call it;
     only rank 0 gets them.
     """

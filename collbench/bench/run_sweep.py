@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
@@ -51,7 +51,6 @@ from collbench.bench.sweep_rules import (
 from collbench.bench.tables.run import RunOf, head_lines, planned_lines, tail_lines
 from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, ceiling_lines, table_of
-from collbench.bench.tables.wire import ledger_lines
 from collbench.compare.doubt import doubt_of_one, lines_of
 from collbench.compare.runs import Keeper, saved
 from collbench.core.case import Case
@@ -74,8 +73,10 @@ from collbench.core.screen import (
     width,
 )
 from collbench.core.text import counted
-from collbench.machine.discovery.recording import Recording
 from collbench.planning.tuning import Origin
+
+if TYPE_CHECKING:
+    from collbench.machine.discovery.recording import Recording
 
 
 def run_sweep(options: Options, csv: Path | str | None) -> int:
@@ -136,7 +137,7 @@ def _drive(
     options: Options,
     csv: Path | str | None,
     where: Ranks,
-    recordings: Sequence[Recording],
+    recordings: "Sequence[Recording]",
     *,
     is_default: bool,
 ) -> int:
@@ -325,8 +326,11 @@ def _measure(
         remark(f"The run is not saved: {kept.problem}.")
     seconds, columns = time.monotonic() - start_s, width(out)
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
-    ledgers = [one for run in runs for one in run.ledgers]
-    ledger = ledger_lines(ledgers, columns) if ledgers else []
+    ledger: list[str] = []
+    if ledgers := [one for run in runs for one in run.ledgers]:
+        from collbench.bench.tables.wire import ledger_lines
+
+        ledger = ledger_lines(ledgers, columns)
     tables = [] if by_size else [_compared(records, columns), ceiling_lines(records, columns)]
     for lines in (*tables, ledger, tail):
         if lines:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 from collbench.backends import FAMILY
 from collbench.backends.base import Batch, Session, SessionOpener
@@ -45,7 +46,6 @@ from collbench.bench.rows import (
     with_floor,
     wrong_row,
 )
-from collbench.bench.wire import Ledger, ledger_of
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.core.group import Group
@@ -63,10 +63,12 @@ from collbench.core.record import Record
 from collbench.core.verdict import interval, is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
 from collbench.launch.local import own_processes
-from collbench.machine.discovery.counters import Moved
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs
+
+if TYPE_CHECKING:
+    from collbench.bench.wire import Ledger
 
 _WATCHED_S = 0.2
 FLOOR_TRIES = 3  # measurements of a floor before the first row that has it
@@ -508,6 +510,9 @@ class Measurement:
         moved = [samples.wire for samples in point.repeats if samples.wire is not None]
         if not moved:
             return row
+        from collbench.bench.wire import ledger_of
+        from collbench.machine.discovery.counters import Moved
+
         most = max(len(one.passed) for one in moved)  # links whose counters were answered
         whole = [one for one in moved if len(one.passed) == most]
         ledger = ledger_of(reduce(Moved.and_then, whole), point.plan, is_gpu=is_gpu(point.case))

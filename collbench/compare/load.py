@@ -109,7 +109,7 @@ def _load(file: Path) -> ResultFile:
 
 def load_runs(error: TwoRunsError) -> tuple[ResultFile, ResultFile]:
     """The runs of a file with two, each below what is above both. Raises UsageError if not."""
-    lines, name = error.whole.split("\n"), error.message.partition(",")[0]
+    lines, name = error.whole.split("\n"), error.name
     if not error.first or error.whole.lstrip().startswith("{"):
         raise error
     above = [*lines[: error.first - 1], *[""] * (error.last + 1 - error.first)]

@@ -151,13 +151,13 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             severity = known.severity
             if severity == "fault" and all(one.is_info for one in warnings):
                 severity = "risk"  # what level INFO says of may have been tried again
-            elif severity == "risk" and leads and says_why(first.text):
+            elif severity == "risk" and leads and (says_why(first.text) or _crashed(report, first)):
                 severity = "fault"
             why, change = f"{known.why}.", known.change
-            if name.startswith("crashed") and report.crashed_in:
-                why += f" The stack begins in {report.crashed_in}."
             why += words * known.is_open
             if known.is_general:
+                if name.startswith("crashed"):
+                    why += _stack(report, is_all=leads and [*groups] == ["crashed"])
                 why += _earlier(report, together.places[0], name, first.text)
                 change += f"; {to_do}" * bool(to_do)
             general = known.is_general
@@ -165,6 +165,20 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         else:
             severity = "remark" if first.is_info else "fault" if leads else "risk"
             yield told("warning", subject, seen, severity, more=words, change=to_do)
+
+
+def _crashed(report: LogReport, warning: LoggedWarning) -> bool:
+    """Whether a warning names the function in which the process then crashed."""
+    function = re.match(r"\w+", report.crashed_in)
+    return function is not None and f"{function[0]}(" in warning.text
+
+
+def _stack(report: LogReport, *, is_all: bool) -> str:
+    """Where the stack of a crash begins. is_all: it is the only kind of warning."""
+    if report.crashed_in:
+        return f" The stack begins in {report.crashed_in}."
+    is_all &= not (report.xids or report.unread_errors or report.torch.timeouts)
+    return " No frame with a name and no other error is here: these lines lack its cause." * is_all
 
 
 def _completion(status: int, subject: str, seen: str) -> Finding:

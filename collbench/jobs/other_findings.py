@@ -295,7 +295,8 @@ def unread_error(report: LogReport, others: Sequence[Finding]) -> Iterator[Findi
     told = (one for one in unread if first <= one[1].places[0] <= near and not is_mild(one[0]))
     text, seen = next((one for one in told if says_why(one[0])), unread[0])
     unread.sort(key=lambda one: one[1] is not seen)
-    place, behind = seen.places[0], 2 if says_why(text) else 0  # of the line that names the error
+    behind = _NEAR_LINES if says_why(text) else 0
+    place = seen.places[0]  # of the line that names the error
     leads = not is_mild(text) and any(
         place.file == end.file and place.line <= end.line + behind
         for end in (one.seen.places[0] for one in report.warnings.values() if is_bare(one))

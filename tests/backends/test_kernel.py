@@ -96,7 +96,7 @@ def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
     """Two backends with shared memory of the launcher, too, which one size and placement show."""
     sizes, placements = ("64K", "out") if is_launched else ("1000,64K", "out,in")
     kinds = ["--dtype", "int32,float64,float16", "--sizes", sizes, "--distribution", "5"]
-    kinds += ["--placement", placements, "--iters", "5"]
+    kinds += ["--placement", placements, "--iters", "5", *([] if is_launched else ["--hot"])]
     command = sweep("--backend", f"cpu,{NUMPY}", *kinds, "--repeats", "1", "--csv", "rows.csv")
     whole = under_mpirun(3, command) if is_launched else [*command, "--ranks", "3"]
     with Run(tmp_path, whole) as started:

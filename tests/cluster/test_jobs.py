@@ -55,7 +55,7 @@ def test_the_job_names_the_slow_node(lab: Cluster, tool: Path, tmp_path: Path) -
     env = environment({"XDG_STATE_HOME": str(tmp_path), "PATH": f"{tool.parent}:/usr/bin:/bin"})
     words = ["--overcommit", "--nodes=4", "--ntasks-per-node=1"]
     text = (FILES / "accept.sbatch").read_text()
-    (tmp_path / "accept.sbatch").write_text(text.replace("--budget 120s", "--budget 10s"))
+    (tmp_path / "accept.sbatch").write_text(text.replace("--budget 120s", "--budget 1s"))
     words += [f"--chdir={tmp_path}", "--output=job.txt", "accept.sbatch"]
     done = lab.batch(*words, env=env, timeout_s=600)
     said = (tmp_path / "job.txt").read_text()

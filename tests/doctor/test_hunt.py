@@ -264,13 +264,15 @@ def test_a_host_is_not_slow_by_what_waits_for_cores_take() -> None:
     assert asked(1.0, "h[1-6] (one machine with 2 cores)").least > 1.09
 
 
-@pytest.mark.parametrize(
-    ("waits", "answer"), [("", "slow"), ("h0 (6 ranks on 2 cores)", "cannot tell")]
-)
-def test_ranks_of_one_host_that_share_cores_blame_no_pair(waits: str, answer: str) -> None:
-    ranks = world(1, 6)
+@pytest.mark.parametrize(("hosts", "per_host", "slow"), [(1, 6, {0, 2}), (3, 2, {0, 1})])
+@pytest.mark.parametrize(("waits", "answer"), [("", "slow"), ("on 2 cores", "cannot tell")])
+def test_ranks_of_one_host_that_share_cores_blame_no_pair(
+    hosts: int, per_host: int, slow: set[int], waits: str, answer: str
+) -> None:
+    """Nor the host, where it is the only pair."""
+    ranks = world(hosts, per_host)
     samples = [
-        replace(one, gbs=1.0 / 5 ** ({one.a, one.b} == {0, 2}), waits=waits)
+        replace(one, gbs=1.0 / 5 ** ({one.a, one.b} == slow), waits=waits)
         for one in [*_samples(ranks, "together", 1.0)] * 6
     ]
     assert analyse(samples, ranks).answer == answer

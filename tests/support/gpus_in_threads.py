@@ -13,7 +13,7 @@ import random
 import struct
 import threading
 import time
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -152,7 +152,8 @@ class Card:
             eventCreateWithFlags=lambda flags: self.event(),
             memcpyAsync=self.copy,
         )
-        machine.cards.append(self)
+        with machine.lock:
+            insort(machine.cards, self, key=lambda card: card.index)
         machine.here.card = self
 
     def new_stream(self) -> int:

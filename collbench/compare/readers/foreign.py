@@ -245,9 +245,10 @@ class TwoRunsError(UsageError):
     not known by lines; whole: the file's text, where it is known.
     """
 
-    def __init__(self, message: str, first: int, last: int) -> None:
-        super().__init__(message, "give each run a file of its own: collbench compare AFTER BEFORE")
-        self.first, self.last, self.whole = first, last, ""
+    def __init__(self, name: str, message: str, first: int, last: int) -> None:
+        hint = "give each run a file of its own: collbench compare AFTER BEFORE"
+        super().__init__(f"{name}, {message}", hint)
+        self.name, self.first, self.last, self.whole = name, first, last, ""
 
 
 def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[Record]:
@@ -266,7 +267,8 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
         for table, line, _ in group[1:]:
             if table is not first_table and (why := _difference(first_table, table)):
                 raise TwoRunsError(
-                    f"{name}, lines {first_line} and {line}: two runs in one file measured the same"
+                    name,
+                    f"lines {first_line} and {line}: two runs in one file measured the same"
                     f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place){why}",
                     *_lines_before([one for one, _, _ in rows], table),
                 )
@@ -303,9 +305,11 @@ def _refuse_shifted(
     for table, all_of in ratios.items():
         low, high = min(all_of), max(all_of)
         if len(all_of) >= _FEWEST_SHIFTED and (low > _SHIFTED or high < 1 / _SHIFTED):
+            span = " to ".join(dict.fromkeys((f"{low:.2g}", f"{high:.2g}")))
             raise TwoRunsError(
-                f"{name}, line {table.first}: no repeats: all {len(all_of)} rows of the second run"
-                f" took {low:.2g} to {high:.2g} times as long",
+                name,
+                f"line {table.first}: a second run, not repeats: all its {len(all_of)} rows took"
+                f" {span} times as long",
                 *_lines_before([one for one, _, _ in rows], table),
             )
 

@@ -237,7 +237,8 @@ def _may_be_waits(
     time where both ranks of a pair are of one host.
     """
     hosts = {world.host_numbers[rank] for rank in ends_of(verdict.place, world)}
-    is_pair = verdict.is_inside and verdict.place.kind == "pair"
+    places = verdict.place, *verdict.same
+    is_pair = verdict.is_inside and any(place.kind == "pair" for place in places)
     if not hosts or (verdict.is_inside and not is_pair):
         return False
     if not is_pair and math.log(verdict.effect.factor) >= least:

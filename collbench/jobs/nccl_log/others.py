@@ -68,10 +68,11 @@ _OF_LISTED = re.compile(r"\A\W*(?:LnkSta|ACSCtl):")
 _OF_TRACE = re.compile(r"File \"[^\"]+\", line \d|Traceback \(most|\A\W*[\^~]{3,}\W*\Z")
 _CRASH = re.compile(r"\bsignal\b|Segmentation|SIG(?:SEGV|ABRT|BUS|FPE|ILL)|==== backtrace", re.I)
 _MOST_FRAMES = 40  # lines behind a crash in which its stack may begin
-# a frame of a stack that has a name, in the forms of glibc, UCX, Open MPI and gdb
+# a frame of a stack that has a name, in the forms of glibc, UCX, Open MPI, gdb, gfortran and Python
 _NATIVE_FRAME = re.compile(
     r"(?P<library>[\w.+-]+\.so[\w.]*)\((?P<name>\w+)\+0x|"
-    r"\b\d+ +0x[0-9a-f]+ (?:in )?(?P<bare>\w+) ?\("
+    r"\b\d+ +0x[0-9a-f]+ (?:in )?(?P<bare>\w+)(?: ?\(|\s*\Z)|"
+    r"File \"(?P<file>[^\"]+)\", line \d+ in (?P<call>\w+)"
 )
 # frames of what caught the signal, or sent it on the program's word
 _OF_HANDLER = re.compile(
@@ -110,6 +111,7 @@ class OtherLines:
         self._shape = b""
         self._device = "a device"  # of lspci, whose lines these are
         self._frames = 0  # lines left in which the stack of a crash may begin
+        self._is_current = False  # of the stacks that Python prints, the crashed thread's
 
     def is_awake(self, raw: str) -> bool:
         """Whether a line may say something; keep it fast: logs repeat a few shapes of lines."""
@@ -162,9 +164,13 @@ class OtherLines:
         report = self._report
         if self._frames:
             self._frames -= 1
+            if "hread " in line:
+                self._is_current = "Current thread" in line
             frame = _NATIVE_FRAME.search(line)
-            if frame and not _OF_HANDLER.search(frame[0]):
-                name = f"{frame['name']} of {frame['library']}" if frame["name"] else frame["bare"]
+            is_other = frame and frame["call"] and not self._is_current
+            if frame and not is_other and not _OF_HANDLER.search(frame[0]):
+                name, where = frame["name"] or frame["call"], frame["library"] or frame["file"]
+                name = f"{name} of {where}" if name else frame["bare"]
                 report.crashed_in, self._frames = f"{name}, {place}", 0
         if self._continues(line, place):
             return
