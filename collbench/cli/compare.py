@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collbench.compare.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
+_WRITTEN = ("json", "tuner", "plot")  # options that ask for a file of rows
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
 
@@ -223,10 +224,12 @@ def _answer(files: Sequence[Path], options: Options) -> int:
         try:
             loaded = _loaded(files)[0]
         except NoRowError as error:
+            if any(options[name] for name in _WRITTEN):
+                raise
             say("\n".join(wrapped(f"{error.message}. Next: {error.hint}", width(sys.stdout))))
             return CHANGED_CODE
         except TwoRunsError as error:
-            if any(options[name] for name in ("env", "tuner", "plot", "json", "against")):
+            if any(options[name] for name in (*_WRITTEN, "env", "against")):
                 raise
             from collbench.compare.load import load_runs
 

@@ -115,7 +115,13 @@ def load_runs(error: TwoRunsError) -> tuple[ResultFile, ResultFile]:
     above = [*lines[: error.first - 1], *[""] * (error.last + 1 - error.first)]
     second = "\n".join((*above, *lines[error.last :]))
     first = "\n".join((*lines[: error.last], ""))
-    return _of_text(first, f"{name} (first run)"), _of_text(second, f"{name} (second run)")
+    old, new = _of_text(first, f"{name} (first run)"), _of_text(second, f"{name} (second run)")
+    if (tables := max(one.repeats for one in new.records)) > max(
+        one.repeats for one in old.records
+    ):
+        said = f"there are {tables} tables behind the first run: they are taken for repeats"
+        new = replace(new, remarks=(*new.remarks, said))
+    return old, new
 
 
 def _of_text(text: str, name: str) -> ResultFile:

@@ -30,6 +30,8 @@ _ENTITY = re.compile(r"&(?:\w{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _MARKDOWN = re.compile(r"\\([#_*\[\]])")
 # what log drivers that write a JSON object a line call the text of the line
 _KEYS = ("log", "message", "msg", "line", "body", "MESSAGE", "textPayload")
+# what may stand before such an object: a time, a stream, a pod or a container
+_BEFORE_ENTRY = re.compile(r"[^{\"']{1,120}[ \t]")
 _CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"\\]|\\.)*)')
 # what a container's runtime writes before a line (CRI), and before a part of one that is too long
 _PARTED = re.compile(r"\d{4}-\d\d-\d\dT\S{8,40} (?P<stream>stdout|stderr) (?P<tag>[PF]) ")
@@ -69,13 +71,20 @@ def plain(line: str) -> str:
 
 
 def entry_of(line: str) -> str | None:
-    r"""The text of a line that a log driver wrote as a JSON object; None of any other.
+    r"""The text of a line that a log driver wrote as a JSON object, behind the tag before it; None
+    of any other.
 
     >>> entry_of('{"log":"step \\"1\\"\\n","stream":"stderr","time":"2024"}'), entry_of("{}")
     ('step "1"\n', None)
+    >>> entry_of('[pod/a-0/main] {"msg": "step 1", "level": "info"}')
+    '[pod/a-0/main] step 1'
     """
     if not line.startswith("{"):
-        return None
+        tag = _BEFORE_ENTRY.match(line)
+        if tag is None or not line.startswith('{"', tag.end()) or not line.rstrip().endswith("}"):
+            return None
+        entry = entry_of(line[tag.end() :].rstrip())
+        return None if entry is None else tag[0] + entry
     try:
         entry = json.loads(line, strict=False)
         texts = [entry[key] for key in _KEYS if isinstance(entry.get(key), str)]

@@ -270,4 +270,21 @@ def test_a_file_that_holds_two_runs_or_only_what_has_no_counterpart(
     said = " ".join(capsys.readouterr().out.split())
     assert "differs: before | after. The second against the first" in said and "6 worse" in said
     assert "as PCIe 3.0 x8, 4.0 x4 or 2.0 x16" in said
-    assert run(["compare", str(runs[0]), "--json"]) == 2
+    assert [run(["compare", str(file), "--json", "-"]) for file in runs] == [2, 1]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_second_run_begins_with_what_the_first_has_too(tmp_path: Path, capsys: Capture) -> None:
+    """Not where it is told, which the last table does; words in any letters tell it as well."""
+    sizes = "".join(f"{8 << n}  {{0:.2f}}\n" for n in range(6))
+    tables = [
+        f"# OSU MPI {op} Latency Test\n# Size Avg Latency(us)\n" + sizes
+        for op in ("Broadcast", "Allreduce")
+    ]
+    file = tmp_path / "osu.txt"
+    for above, factors in (("", (2, 2, 2.1, 4)), ("## H\n", (2, 2, 2, 2)), ("до\n", (2, 2, 2, 2))):
+        texts = [table.format(factor) for table, factor in zip(tables * 2, factors, strict=True)]
+        texts[2] = above.replace("до", "после").replace("H", "P") + texts[2]
+        file.write_text(above + "".join(texts))
+        assert run(["compare", str(file)]) == 0
+        assert "12 rows compared" in capsys.readouterr().out

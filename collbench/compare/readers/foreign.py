@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from collbench.core.collectives import Collective, OpName, collective
 from collbench.core.dtypes import ALIASES, DTYPES, dtype
@@ -17,7 +18,7 @@ MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
 # of two runs: rows, and how many times as long all of these took, that no chance explains
-_FEWEST_SHIFTED, _SHIFTED = 5, 1.25
+_FEWEST_SHIFTED, _SHIFTED = 5, 1.1
 NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(
@@ -240,6 +241,10 @@ class ForeignTable:
     conditions: Mapping[str, str]
 
 
+# rows of one thing, each with its table and its line
+_Group: TypeAlias = list[tuple[ForeignTable, int, Record]]
+
+
 class TwoRunsError(UsageError):
     """Two runs in one file measured the same. first, last: lines of the first, 0 where its table is
     not known by lines; whole: the file's text, where it is known.
@@ -258,7 +263,7 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
     Raises UsageError if tables that were printed at once, or under other conditions, measured the
     same, or for too many repeats.
     """
-    groups: dict[tuple[object, ...], list[tuple[ForeignTable, int, Record]]] = {}
+    groups: dict[tuple[object, ...], _Group] = {}
     for one in rows:
         traffic = tuple(note for note in one[2].notes.split() if note.startswith(TRAFFIC))
         groups.setdefault((*one[2].key, traffic), []).append(one)
@@ -270,7 +275,7 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
                     name,
                     f"lines {first_line} and {line}: two runs in one file measured the same"
                     f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place){why}",
-                    *_lines_before([one for one, _, _ in rows], table),
+                    *_first_run(groups.values()),
                 )
         if len(group) > MOST_REPEATS:
             raise UsageError(
@@ -278,22 +283,25 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
                 f" {MOST_REPEATS} are read",
                 "give a part of the file",
             )
-    _refuse_shifted(rows, list(groups.values()), name)
+    _refuse_shifted(list(groups.values()), name)
     return [_joined([row for _, _, row in group]) for group in groups.values()]
 
 
-def _lines_before(tables: Sequence[ForeignTable], second: ForeignTable) -> tuple[int, int]:
-    """The first and the last line of the tables that begin before another; 0 if one has no last."""
-    before = [table for table in tables if table.first < second.first]
-    has_lines = before and all(one.first < one.last < second.first for one in before)
-    return (before[0].first, max(one.last for one in before)) if has_lines else (0, 0)
+def _first_run(groups: Iterable[_Group]) -> tuple[int, int]:
+    """The first and the last line of the tables above the first one that measured again what
+    another had measured; 0 if one of them has no last.
+    """
+    groups = list(groups)
+    tables = {table for group in groups for table, _, _ in group}
+    again = (table for group in groups for table, _, _ in group if table is not group[0][0])
+    second = min(table.first for table in again)
+    before = [table for table in tables if table.first < second]
+    has_lines = all(one.first < one.last < second for one in before)
+    first = min(one.first for one in before)
+    return (first, max(one.last for one in before)) if has_lines else (0, 0)
 
 
-def _refuse_shifted(
-    rows: Sequence[tuple[ForeignTable, int, Record]],
-    groups: Sequence[Sequence[tuple[ForeignTable, int, Record]]],
-    name: str,
-) -> None:
+def _refuse_shifted(groups: Sequence[_Group], name: str) -> None:
     """Raise UsageError if all rows of one table took longer, or shorter, than those of the first,
     as repeats do not: something was changed between.
     """
@@ -310,7 +318,7 @@ def _refuse_shifted(
                 name,
                 f"line {table.first}: a second run, not repeats: all its {len(all_of)} rows took"
                 f" {span} times as long",
-                *_lines_before([one for one, _, _ in rows], table),
+                *_first_run(groups),
             )
 
 

@@ -115,7 +115,7 @@ def _tables(text: str, remarks: ForeignRemarks) -> list[_UcxTable]:
             )
         elif row := _ROW.match(line.text.strip()):
             if not tables:  # its heading is cut
-                tables.append(_UcxTable(line.number, test, size_bytes, is_latency=False))
+                tables.append(_UcxTable(line.number, test, size_bytes, test.endswith("lat")))
             tables[-1].row = row
             tables[-1].rates.append(float(row["now"]) * 2**20 / 1e9)
     return tables

@@ -57,6 +57,7 @@ _UNITS_GBS = {
     "gb/s": 1.0, "gbs": 1.0, "gib/s": 2**30 / 1e9, "mb/s": 1e-3, "tb/s": 1e3, "gbps": 0.125,
     "gb/sec": 1.0, "gbit/s": 0.125, "gbits/s": 0.125, "gbit/sec": 0.125,
 }  # fmt: skip
+_UNITS_BY_CASE = {"Gb/s": 0.125, "Gb/sec": 0.125, "GBps": 1.0}  # b is bits, B is bytes
 _MOST_HEADING_LINES = 20
 _End = tuple[str, int]  # a rank as a file names it: its host, and its number there
 
@@ -105,8 +106,7 @@ def _plain_fields(line: str) -> list[str]:
     text = _BETWEEN.sub(" ", f" {line.partition('#')[0]} ")
     fields = text.split()
     last = fields[-1] if len(fields) == 4 else ""
-    # Gb is bits, GB is bytes
-    unit = 0.125 if last in ("Gb/s", "Gb/sec") else _UNITS_GBS.get(last.lower())
+    unit = _UNITS_BY_CASE.get(last, _UNITS_GBS.get(last.lower()))
     if unit is None:
         return fields
     is_rate = unit != 1 and _NUMBER.fullmatch(fields[2])

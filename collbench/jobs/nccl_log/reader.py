@@ -139,7 +139,7 @@ class LogReader:
         repeated, counters, mute = self._headers.repeated, self._counters, self._mute
         for number, line in lines:
             self._line, self._last = number, line
-            if line.startswith("{") and (entry := entry_of(line)) is not None:
+            if '{"' in line and (entry := entry_of(line)) is not None:
                 self._take([(number, part) for part in entry.splitlines()])
             elif "\0" in line or ("\r" in line and line.find("\r", 0, -2) >= 0):
                 self._take_apart(line)
