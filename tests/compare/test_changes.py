@@ -13,6 +13,7 @@ from collbench.compare.tables.changes import lines
 from collbench.core.errors import UsageError
 from tests.support.frames import records, records_of, repeats, row
 from tests.support.simulated import ALGOS, NOISES, Noise, sweep
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 
@@ -269,52 +270,24 @@ def test_rows_measured_again_keep_single_launches_that_only_one_has() -> None:
     assert one.p99_us is None, "percentiles of two rows are not mixed"
 
 
-@pytest.mark.parametrize(
-    ("statuses", "kept"),
-    [
-        (("wrong", "ok"), "ok"),
-        (("ok", "wrong"), "wrong"),
-        (("wrong", "waived"), "wrong"),
-        (("error", "waived"), "waived"),
-    ],
-)
-def test_the_last_row_that_was_measured_says_whether_it_is_right(
-    statuses: tuple[str, ...], kept: str
-) -> None:
-    one = sweep(Noise(), 1)[:1]
-    (found,), again = together(
-        records_of(pd.concat([one.assign(status=status) for status in statuses]))
-    )
-    assert (found.status, again) == (kept, 1)
-
-
-@pytest.mark.parametrize(
-    ("runs", "statuses", "kept"),
-    [
-        (("5-a", "5-b", "5-c"), ("wrong", "ok", "ok"), "wrong"),
-        (("5-a", "5-b", "5-c"), ("ok", "wrong", "waived"), "wrong"),
-        (("5-a", "6-b", "6-c"), ("wrong", "ok", "ok"), "ok"),
-        (("5-a", "5-b", "6-c"), ("ok", "wrong", "ok"), "ok"),
-        (("5-a", "6-b", "6-c"), ("ok", "wrong", "ok"), "wrong"),
-        (("5-a", "5-b", "5-c"), ("error", "ok", "ok"), "ok"),
-    ],
-)
-def test_what_one_run_of_a_sweep_found_wrong_is_wrong(
-    runs: tuple[str, ...], statuses: tuple[str, ...], kept: str
-) -> None:
-    """The other runs of `sweep --runs 3` do not mend it; only a sweep that is resumed does."""
+@pytest.mark.parametrize(("runs", "statuses", "kept"), cells_of(__file__, "kept-statuses.tsv"))
+def test_what_one_run_of_a_sweep_found_wrong_is_wrong(runs: str, statuses: str, kept: str) -> None:
+    """The other runs of `sweep --runs 3` do not mend it; only a sweep that is resumed does, whose
+    last row counts.
+    """
     one = sweep(Noise(), 1)[:1]
     frame = pd.concat(
         [
             one.assign(run=run, status=status, wrong=7.0 if status == "wrong" else 0.0)
-            for run, status in zip(runs, statuses, strict=True)
+            for run, status in zip(runs.split(), statuses.split(), strict=True)
         ],
         ignore_index=True,
     )
-    (merged,), _ = together(records_of(frame))
+    (merged,), again = together(records_of(frame))
     assert (merged.status, merged.wrong) == (kept, 7 * (kept == "wrong"))
+    assert again == len(frame) - 1
     lost = [loss.kind for loss in compare(frame, sweep(Noise(), 2)[:1]).losses]
-    assert lost == (["failed"] if kept == "wrong" else [])
+    assert lost == {"wrong": ["failed"], "waived": ["waived"]}.get(kept, [])
 
 
 def test_a_row_without_a_time_is_lost() -> None:

@@ -148,6 +148,12 @@ def test_broken_files(content: bytes, said: str, tmp_path: Path) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("change", "said"), cells_of(__file__, "broken-json.tsv"))
+def test_json_that_is_not_as_it_should_be(change: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        load(written(tmp_path, json.dumps(sample_json() | json.loads(change))))
+
+
 def test_directories_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         load(tmp_path)
@@ -168,9 +174,9 @@ def test_fifty_megabytes_are_refused(line: bytes, head: bytes, tmp_path: Path) -
         load(file)
 
 
-MANY = (
-    b"x" * 99 + b"\n",
+MANY = (  # the quickest first
     b"1 ",
+    b"x" * 99 + b"\n",
     b"#  \n",
     b"1024 256 float \n",
     b"# OSU MPI",

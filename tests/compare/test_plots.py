@@ -17,6 +17,7 @@ from collbench.core import record
 from tests.support import frames
 from tests.support.commands import Capture
 from tests.support.frames import records, row, write
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -141,41 +142,28 @@ def test_a_file_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
     assert pixels(two.read_bytes())[0] == 1600
 
 
-@pytest.mark.parametrize(
-    ("files", "target", "known", "why"),
-    [
-        ([H200], "results.pdf", 2, "png and svg"),
-        ([H200], "results", 2, "png and svg"),
-        ([H200], ".svg", 2, "png and svg"),
-        # found before the files are read
-        (["missing.csv"], "none/x.png", 3, "cannot write"),
-        (["missing.csv"], "dir.png", 2, "is a directory"),
-        (["missing.csv"], "x.png", 2, "missing.csv"),
-        ([H200, H200], "x.png", 2, "a picture shows one file"),
-        ([H200, "--env"], "x.png", 2, "--plot"),
-        (["waived.csv"], "x.png", 2, "nothing to draw"),
-    ],
-)
+@pytest.mark.parametrize(("files", "target", "known", "why"), cells_of(__file__, "undrawn.tsv"))
 def test_refusals_leave_no_picture_and_an_old_one_as_it_was(
     capfd: Capture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    files: list[str],
+    files: str,
     target: str,
-    known: int,
+    known: str,
     why: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("dir.png").mkdir()
     lines = frames.H200.read_text().splitlines(keepends=True)
     Path("waived.csv").write_text(lines[0] + "".join(one for one in lines if ",waived," in one))
-    code, _out, err = invoke(capfd, *files, "--plot", target)
-    assert code == known
+    given = files.replace("H200", H200).split()
+    code, _out, err = invoke(capfd, *given, "--plot", target)
+    assert code == int(known)
     assert why in err and ("missing.csv" in err) == (why == "missing.csv")
     assert not Path(target).is_file()
     if target == "x.png":
         Path(target).write_bytes(b"old")
-        assert invoke(capfd, *files, "--plot", target)[0] == 2
+        assert invoke(capfd, *given, "--plot", target)[0] == 2
         assert Path(target).read_bytes() == b"old"
 
 

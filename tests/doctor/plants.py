@@ -8,7 +8,7 @@ value of "none" is unknown; a thing that is "none" is gone.
 
 import random
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cache
@@ -98,17 +98,19 @@ def host(of: str, name: str = "", ranks: Sequence[int] = (), **changes: Any) -> 
 
 
 def evidence_of(plant: Mapping[str, Any]) -> Evidence:
-    """The evidence of hosts, of one of them under load and after it if that changes something."""
+    """The evidence of hosts, of one of them under load and after it if that changes something, and
+    of what is measured there.
+    """
     hosts = tuple(host(**one) for one in plant["hosts"])
-    if not plant.keys() & {"loaded", "after"}:
-        return Evidence(hosts=hosts)
-    loaded = tuple(ill(awake(one), plant.get("loaded", {})) for one in hosts)
-    after = tuple(ill(one, plant.get("after", {})) for one in hosts)
-    return Evidence(hosts=hosts, loaded=loaded, after=after)
+    measured = {key: make(plant[key]) for key, make in MEASURED.items() if key in plant}
+    if plant.keys() & {"loaded", "after"}:
+        measured["loaded"] = tuple(ill(awake(one), plant.get("loaded", {})) for one in hosts)
+        measured["after"] = tuple(ill(one, plant.get("after", {})) for one in hosts)
+    return Evidence(hosts=hosts, **measured)
 
 
 def plants_of(check: str) -> list[Plant]:
-    """The faults of a check that are no more than changes."""
+    """The faults of a check."""
     return [Plant(one["name"], evidence_of(one), *one["finds"]) for one in FILE[check]]
 
 
@@ -123,66 +125,25 @@ def left_out(slow: int, factor: float, n: int = 4) -> tuple[LeftOut, ...]:
 
 
 def pairs(
-    slow: Mapping[tuple[int, int], float], others: float, by_host: float, n: int = 4
+    slow: Mapping[str, float], others: float, by_host: float, n: int = 4
 ) -> tuple[RankPair, ...]:
-    """All pairs of GPUs at a rate but some, by (from, to), and through the host."""
+    """All pairs of GPUs at a rate but some, such as "0 1" from 0 to 1, and through the host."""
     return tuple(
-        RankPair(a=a, b=b, way=way, value=slow.get((a, b), others) if way == "stores" else by_host)
+        RankPair(a=a, b=b, way=way, value=slow.get(f"{a} {b}", others) if is_near else by_host)
         for a, b in permutations(range(n), 2)
-        for way in ("stores", "host")
+        for way, is_near in (("stores", True), ("host", False))
     )
 
 
-def measured(
-    name: str, of: str, subject: str, words: str, severity: str = "fault", **values: Any
-) -> Plant:
-    """A fault that measurements show."""
-    return Plant(name, Evidence(hosts=(machine(of),), **values), subject, words, severity)
+def copies(rates: Mapping[str, float]) -> dict[int, float]:
+    """Rates of eight GPUs, some of which have one of their own."""
+    return {gpu: rates.get(str(gpu), rates["all"]) for gpu in range(8)}
 
 
+MEASURED: dict[str, Callable[[Any], Any]] = {
+    "alone": copies,
+    "together": copies,
+    "pairs": lambda given: pairs(**given),
+    "left_out": lambda given: left_out(**given),
+}
 PLANTS = {check: plants_of(check) for check in FILE if check not in ("machines", "right")}
-PLANTS["host-copies"] = [
-    measured(
-        *("a quarter of its link", "dgx1v", "GPU 6"),
-        "3.0 GB/s to the host and back while nothing else runs",
-        alone={gpu: 3.0 if gpu == 6 else 11.5 for gpu in range(8)},
-    ),
-    measured(
-        *("two GPUs share a port", "dgx1v", "GPUs 0, 1"),
-        "11.5 GB/s to the host and back alone, 6.0 when all GPUs copy",
-        "remark",
-        alone=dict.fromkeys(range(8), 11.5),
-        together={gpu: 6.0 if gpu in (0, 1) else 11.4 for gpu in range(8)},
-    ),
-]
-PLANTS["redirected-peers"] = [
-    measured(
-        *("one pair", "pcie_box", "GPU 0 to GPU 1"),
-        "9.0 GB/s by peer access, 18.0 through the host",
-        pairs=pairs({(0, 1): 9.0}, 22.0, 18.0, 2),
-    )
-]
-PLANTS["slow-gpu"] = [
-    measured(name, "h200_vm", f"GPU {slow}", words, left_out=left_out(slow, factor))
-    for name, slow, factor, words in (
-        ("by a third", 2, 1.33, "reaches 30"),
-        ("by a tenth", 0, 1.12, "without this one"),
-    )
-]
-PLANTS["slow-pair"] = [
-    measured(name, "h200_vm", subject, words, pairs=pairs(slow, 370.0, 25.0))
-    for name, slow, subject, words in (
-        (
-            *("one link in one direction", {(0, 3): 200.0}, "GPU 0 to GPU 3"),
-            "200.0 GB/s where other pairs like it (NV18) reach 370.0",
-        ),
-        (
-            *("a GPU that sends slowly", {(2, peer): 250.0 for peer in (0, 1, 3)}, "GPU 2"),
-            "all its 3 pairs are slow, sending",
-        ),
-        (
-            *("a GPU that receives slowly", {(peer, 1): 250.0 for peer in (0, 2, 3)}, "GPU 1"),
-            "all its 3 pairs are slow, receiving",
-        ),
-    )
-]

@@ -8,6 +8,7 @@ from collbench.core.errors import UnavailableError
 from collbench.core.verdict import Interval
 from collbench.doctor.check import Finding, ranked
 from collbench.doctor.tables.findings import assessment_of, cost_text, finding_lines, mark
+from tests.support.tables import cells_of
 
 ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())
 
@@ -33,26 +34,17 @@ def test_costs_are_ratios_of_paired_rounds() -> None:
     assert large.is_none and not large.is_real
 
 
-@pytest.mark.parametrize(
-    ("cost", "is_real", "is_none", "words"),
-    [
-        (_cost(2.8, 2.6, 2.9), True, False, "w: 2.8 x (2.6 to 2.9)"),
-        (_cost(1.12, 1.08, 1.15), True, False, "w: +12 % (+8 to +15)"),
-        (_cost(1.02, 0.99, 1.05), False, True, "no cost, +2 % (-1 to +5)"),
-        (_cost(0.8, 0.7, 0.9), False, True, "no cost"),
-        (_cost(4.07, 0.65, 4.39), False, False, "uncertain, 4.07 x"),
-        (_cost(1.04, 1.03, 1.3), False, False, "uncertain"),
-        (_cost(2.8, 2.6, 2.9, is_noisy=True), False, False, "other processes were busy"),
-    ],
-)
+@pytest.mark.parametrize(("ratio", "noisy", "wanted", "words"), cells_of(__file__, "costs.tsv"))
 def test_an_interval_proves_a_cost_or_none_or_nothing(
-    cost: Cost, is_real: bool, is_none: bool, words: str
+    ratio: str, noisy: str, wanted: str, words: str
 ) -> None:
-    assert (cost.is_real, cost.is_none) == (is_real, is_none)
+    median, low, high = map(float, ratio.split())
+    cost = _cost(median, low, high, is_noisy=noisy == "yes")
+    assert (cost.is_real, cost.is_none) == (wanted == "COST", wanted == "NOTE")
     assert words in cost_text(cost)
     finding = _finding(costs=(cost,))
-    assert mark(finding) == ("COST" if is_real else "NOTE" if is_none else "RISK")
-    assert finding.is_cost == is_real
+    assert mark(finding) == wanted
+    assert finding.is_cost == cost.is_real
     assert any(words in line for line in finding_lines(finding, 200))
 
 

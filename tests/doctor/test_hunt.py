@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.core.pairwise import Mode, PairSample, PairWorld, Where, world_of
+from collbench.core.pairwise import Mode, PairSample, PairWorld, Where
 from collbench.doctor.hunt import read
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, quick, rounds, squares
@@ -224,75 +224,6 @@ def _repeated(
         for a, b in pairs
         for k in range(repeats)
     ]
-
-
-def _analysed(ranks: PairWorld, rate: dict[Pair, float]) -> Analysis:
-    return analyse(_repeated(_both_ways(rounds(ranks.n)), rate, 12), ranks)
-
-
-def test_two_hosts_cannot_tell_sending_from_receiving() -> None:
-    (verdict,) = _analysed(world(2), {(0, 1): 4.0}).verdicts
-    explanations = {verdict.place, *verdict.same}
-    assert explanations == {
-        Place("host", (0,), "out"),
-        Place("host", (1,), "in"),
-        Place("path", (0, 1), "out"),
-    }
-    assert not verdict.missing  # no pair of these two can tell
-
-
-def test_what_was_not_measured_is_named() -> None:
-    ranks = world(6)
-    pairs = _both_ways(quick(6))
-    samples = _repeated(pairs, {(a, b): 4.0 for a, b in pairs if a == 0}, 6)
-    (verdict,) = analyse(samples, ranks).verdicts
-    assert verdict.place == Place("host", (0,), "out")
-    assert (verdict.effect.slow, verdict.effect.of) == (2, 2)
-    assert verdict.missing == ((0, 1),)
-
-
-def test_directions_that_no_pair_has_are_named() -> None:
-    ranks = world(8)
-    pairs = [(a, b) for a in range(8) for b in range(a + 1, 8)]
-    found = analyse(_repeated(pairs, {}, 3), ranks)
-    assert found.untested == (Place("host", (0,), "in"), Place("host", (7,), "out"))
-    assert found.answer == "cannot tell"
-    assert analyse(_repeated(pairs, {}, 3, is_both=True), ranks).untested == ()
-
-
-def test_a_host_in_all_pairs_is_not_called_good() -> None:
-    found = analyse(_repeated([(0, b) for b in range(1, 6)], {}, 3, is_both=True), world(6))
-    assert (found.verdicts, found.answer) == ((), "cannot tell")
-
-
-@pytest.mark.parametrize("repeats", [1, 3])
-@pytest.mark.parametrize("is_both", [False, True])
-def test_a_slow_majority_of_disjoint_pairs_has_no_factor_without_a_known_rate(
-    repeats: int, is_both: bool
-) -> None:
-    """Least squares would halve the factor of a pair between its hosts."""
-    turn = [(0, 1), (2, 3), (4, 5), (6, 7)]
-    pairs = turn if is_both else _both_ways([tuple(turn)])
-    good = dict.fromkeys(((0, 1), (1, 0)), 24.0)
-    samples = _repeated(pairs, good, repeats, 6.0, is_both=is_both)
-    found = analyse(samples, world(8))
-    assert (found.verdicts, found.answer) == ((), "cannot tell")
-    verdicts = analyse(samples, world(8), rate_gbs=24.0).verdicts
-    assert len(verdicts) == 3
-    for verdict in verdicts:
-        assert len({verdict.place, *verdict.same}) == 3
-        assert 1 < verdict.effect.low < verdict.effect.factor < verdict.effect.high < 10
-        assert verdict.effect.factor == pytest.approx(4.0, rel=0.01)
-
-
-def test_evidence_counts_partners() -> None:
-    (verdict,) = _analysed(world(12), {(7, b): 5.0 for b in range(12)}).verdicts
-    assert (verdict.place, verdict.effect.slow, verdict.effect.of) == (
-        Place("host", (7,), "out"),
-        11,
-        11,
-    )
-    assert verdict.effect.factor == pytest.approx(2.0, rel=0.01)
 
 
 def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
@@ -507,40 +438,6 @@ def test_what_else_may_be_slow_is_named_or_unknown(hosts: int) -> None:
         assert analysis.answer == "slow"
 
 
-def _of_lines(*lines: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
-    names = sorted({name for line in lines for name in line[:2]})
-    ranks = world_of(names)
-    samples = [
-        PairSample(a=names.index(a), b=names.index(b), gbs=gbs, is_both=True) for a, b, gbs in lines
-    ]
-    return ranks, analyse(samples, ranks)
-
-
-def test_a_slow_majority_is_not_the_norm() -> None:
-    """Of six pairs four are slow, whichever is measured: good pairs acquit their hosts."""
-    ranks, analysis = _of_lines(
-        ("a", "b", 20.1), ("a", "c", 19.9), ("a", "d", 20.0), ("e", "f", 20.2),
-        ("b", "c", 39.8), ("c", "d", 40.3),
-    )  # fmt: skip
-    certain = [one for one in analysis.verdicts if one.is_certain]
-    assert [one.place for one in certain] == [Place("host", (0,))]
-    (other,) = (one for one in analysis.verdicts if not one.is_certain)
-    ends = ranks.host_names.index("e"), ranks.host_names.index("f")
-    assert {other.place, *other.same} == {
-        *(Place("host", (end,)) for end in ends),
-        Place("path", ends),
-    }
-    assert other.missing
-
-
-def test_a_host_of_which_only_pairs_with_a_slow_one_are_known_is_not_judged() -> None:
-    lines = [("a", "b", 20.0), ("a", "c", 20.1), ("a", "d", 20.0), ("a", "e", 19.9)]
-    good = [("b", "c", 40.0), ("c", "d", 40.2), ("b", "d", 39.9)]
-    _, analysis = _of_lines(*lines, *good)
-    assert [one.place for one in analysis.verdicts] == [Place("host", (0,))]
-    assert analysis.unjudged == ("e",)
-
-
 def test_missing_pairs_and_repeats_in_any_order_do_not_mislead() -> None:
     rng = np.random.default_rng(2)
     for _ in range(10):
@@ -549,13 +446,6 @@ def test_missing_pairs_and_repeats_in_any_order_do_not_mislead() -> None:
         turned = [replace(one, a=one.b, b=one.a) if rng.random() < 0.5 else one for one in kept]
         analysis = analyse([*turned, *turned], ranks)  # and every line twice
         assert [one.place for one in analysis.verdicts] == [Place("host", (5,))]
-
-
-def test_two_groups_of_ranks_of_one_host_are_how_it_is_built() -> None:
-    between = {(a, b): 4.0 for a in range(8) for b in range(8) if (a < 4) != (b < 4)}
-    analysis = _analysed(world(1, 8), between)
-    assert [(one.place.kind, one.is_layout) for one in analysis.verdicts] == [("group", True)]
-    assert analysis.answer == "nothing slow"
 
 
 @pytest.mark.parametrize("noise", [0.0005, 0.005, 0.02])
@@ -576,39 +466,6 @@ def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
     assert analyse(samples, ranks).answer == "nothing slow"
     analysis = analyse(failed, ranks)
     assert (analysis.answer, analysis.failed) == ("cannot tell", ((1, 3),))
-
-
-def _of_all_pairs(hosts: int, *more: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
-    pairs = [(f"h{a}", f"h{b}", 48.0) for a in range(hosts) for b in range(a + 1, hosts)]
-    return _of_lines(*pairs, *pairs, *more)
-
-
-@pytest.mark.parametrize("gbs", [4.8, 300.0])
-def test_one_odd_repeat_of_a_pair_makes_no_statement(gbs: float) -> None:
-    _, found = _of_all_pairs(8, ("h1", "h0", 48.0), ("h1", "h0", gbs))
-    assert (found.answer, found.below) == ("nothing slow", ())
-
-
-def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> None:
-    lines = [
-        (f"h{first + a}", f"h{first + b}", gbs)
-        for first, gbs in ((0, 48.0), (4, 24.0))
-        for a in range(4)
-        for b in range(a + 1, 4)
-    ]
-    world, found = _of_lines(*lines, *lines, *lines)
-    assert found.answer == "slow"
-    for verdict in found.verdicts:
-        assert verdict.missing
-        assert all(min(pair) < 4 <= max(pair) for pair in verdict.missing), world
-
-
-def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
-    ranks = world(2, 4)
-    pairs = [(a, b) for a in range(8) for b in range(8) if a != b and a // 4 == b // 4]
-    samples = _repeated(pairs, {(0, 1): 5.0, (1, 0): 5.0}, 3)
-    (verdict,) = analyse(samples, ranks).verdicts
-    assert (verdict.place, verdict.is_inside) == (Place("pair", (0, 1)), True)
 
 
 def test_rails_may_have_any_numbers() -> None:

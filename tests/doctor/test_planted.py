@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +37,20 @@ def doctor(
     extra: Mapping[str, str] | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """The exit code and the JSON of a run, which leaves nothing behind and shows no traceback."""
-    command = [*DOCTOR, *args, "--json", "-"]
+    return told(folder, [*DOCTOR, *args, "--json", "-"], prefix, ranks, extra)
+
+
+def told(
+    folder: Path,
+    command: Sequence[str],
+    prefix: Sequence[str],
+    ranks: int,
+    extra: Mapping[str, str] | None,
+) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON of a command, started as so many ranks where there are some."""
     if ranks:
-        command, prefix = [*prefix, *under_mpirun(ranks, command)], ()
-    with Run(folder, command, extra, prefix) as run:
+        command, prefix = [*prefix, *under_mpirun(ranks, list(command))], ()
+    with Run(folder, list(command), extra, prefix) as run:
         code = run.finish()
         return code, result_of(run.stdout)
 
@@ -67,6 +78,46 @@ def assert_costs(code: int, document: Mapping[str, Any], finding: Mapping[str, A
         return
     assert any(one["is_real"] and one["low"] > 1.03 for one in finding["costs"]), finding["costs"]
     assert (code, document["verdict"], finding["mark"]) == (1, "FAIL", "COST")
+
+
+CASES = tomllib.loads(Path(__file__).with_name("planted.toml").read_text())
+PLACES = {"core": CORES[0], "cores": os.cpu_count() or 1, "more": (os.cpu_count() or 1) + 1}
+
+
+def lacks(need: str) -> bool:
+    """Whether the machine has not what a case needs."""
+    if need == "MPICH":
+        return library() != "MPICH"
+    marks = {"two cores": needs_two_cores, "taskset": needs_taskset, "mounts": needs_mounts}
+    return bool({**marks, "mpi": needs_mpi}[need].args[0])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("what", CASES)
+def test_what_is_planted_is_found(what: str, tmp_path: Path) -> None:
+    case = CASES[what]
+    for need in case["needs"]:
+        if lacks(need):
+            pytest.skip(f"needs {need}")
+    around = [word.format(**PLACES) for word in case.get("around", ())]
+    command = [*case.get("each", ()), *DOCTOR, *case["args"].split(), "--json", "-"]
+    ranks = int(case.get("ranks", "0").format(**PLACES))
+    code, document = told(tmp_path, command, around, ranks, case.get("variables"))
+    assert code == case.get("code", code)
+    if "finds" not in case:
+        assert document["findings"] == []
+        return
+    finding = named(document, case["finds"])
+    assert finding["seen"].startswith(case["seen"].format(**PLACES))
+    assert {key: finding[key] for key in ("subject", "severity", "mark") if key in case} == {
+        key: case[key] for key in ("subject", "severity", "mark") if key in case
+    }
+    assert finding["unmeasured"].startswith(case.get("unmeasured", ""))
+    if "notes" in case:
+        note = next(one for one in document["findings"] if case["notes"] in one["seen"])
+        assert (note["mark"], note["costs"]) == ("NOTE", [])
+    if case.get("costs", False):
+        assert_costs(code, document, finding)
 
 
 @contextmanager
@@ -108,117 +159,12 @@ def test_limits_cores_and_an_interface_of_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@needs_two_cores
-@needs_taskset
-def test_one_core(tmp_path: Path) -> None:
-    code, document = doctor(tmp_path, "--only", "binding", prefix=["taskset", "-c", str(CORES[0])])
-    finding = named(document, "binding")
-    assert finding["seen"].startswith(f"is bound to one core ({CORES[0]}) of")
-    assert_costs(code, document, finding)
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-@needs_two_cores
-@needs_taskset
-def test_all_ranks_on_one_core(tmp_path: Path) -> None:
-    code, document = doctor(
-        tmp_path, "--only", "binding", prefix=["taskset", "-c", str(CORES[0])], ranks=2
-    )
-    finding = named(document, "binding")
-    assert finding["subject"] == "ranks 0-1"
-    assert finding["seen"].startswith(f"2 ranks share core {CORES[0]}")
-    assert_costs(code, document, finding)
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variables")
-def test_mpi_without_shared_memory(tmp_path: Path) -> None:
-    extra = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "1"}
-    code, document = doctor(tmp_path, "--only", "mpi-transport", extra=extra)
-    finding = named(document, "mpi-transport")
-    assert finding["seen"] == "MPIR_CVAR_NOLOCAL=1 switches shared memory off"
-    assert_costs(code, document, finding)
-    provider = next(one for one in document["findings"] if "FI_PROVIDER" in one["seen"])
-    assert (provider["mark"], provider["costs"]) == ("NOTE", [])
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variables")
-def test_a_variable_with_which_mpi_does_not_start(tmp_path: Path) -> None:
-    code, document = doctor(
-        tmp_path, "--only", "mpi-transport", extra={"UCX_TLS": "tcp", "MPIR_CVAR_CH4_NETMOD": "ucx"}
-    )
-    finding = named(document, "mpi-transport")
-    assert finding["seen"] == "UCX_TLS=tcp leaves shared memory out"
-    assert finding["unmeasured"].startswith("no program starts with it, and they start with the")
-    assert (code, finding["costs"], finding["mark"]) == (1, [], "COST")
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-def test_more_ranks_than_cores(tmp_path: Path) -> None:
-    ranks = os.cpu_count() or 1
-    code, document = doctor(tmp_path, "--quick", "--only", "oversubscription", ranks=ranks + 1)
-    finding = named(document, "oversubscription")
-    assert finding["seen"].startswith(f"{ranks + 1} ranks run on {ranks} core")
-    assert (code, finding["severity"]) == (1, "fault")
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-def test_as_many_ranks_as_cores_wait_for_each_other_and_are_not_called_others(
-    tmp_path: Path,
-) -> None:
-    code, document = doctor(tmp_path, "--quick", "--only", "oversubscription,mpi-threads", ranks=2)
-    assert (code, document["findings"]) == (0, [])
-
-
-@pytest.mark.exhaustive
 def test_busy_processes_on_all_cores(tmp_path: Path) -> None:
     with busy(CORES):
         code, document = doctor(tmp_path, "--only", "busy-cores", "--fail-on", "risk")
     finding = named(document, "busy-cores")
     assert finding["seen"].startswith("other processes use ")
     assert (code, finding["mark"]) == (1, "RISK")
-
-
-@pytest.mark.exhaustive
-@needs_mounts
-def test_a_small_file_system_for_shared_memory(tmp_path: Path) -> None:
-    prefix = ["unshare", "--mount", *shell("mount -t tmpfs -o size=16m tmpfs /dev/shm")]
-    code, document = doctor(tmp_path, "--quick", "--only", "shm-size", prefix=prefix)
-    assert named(document, "shm-size")["seen"] == "/dev/shm is small: 16M of 16M are free"
-    assert (code, document["verdict"]) == (1, "FAIL")
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-@needs_mounts
-def test_a_container_for_each_rank(tmp_path: Path) -> None:
-    command = [*DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
-    with Run(tmp_path, under_mpirun(2, ["unshare", "--ipc", *command])) as run:
-        code = run.finish()
-        finding = named(result_of(run.stdout), "container-ipc")
-    assert finding["seen"] == "its ranks are in 2 ipc namespaces: rank 0, rank 1"
-    assert (code, finding["mark"]) == (1, "COST")
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-@needs_mounts
-@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variable of the rank")
-def test_containers_with_names_of_their_own(tmp_path: Path) -> None:
-    named_so = ["unshare", "--uts", *shell("hostname box$PMI_RANK")]
-    command = [*named_so, *DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
-    with Run(tmp_path, under_mpirun(2, command)) as run:
-        code = run.finish()
-        finding = named(result_of(run.stdout), "container-ipc")
-    assert finding["subject"] == "box0 and box1"
-    assert finding["seen"].startswith("are one machine under two names")
-    assert (code, finding["mark"]) == (0, "RISK")
 
 
 @pytest.mark.exhaustive

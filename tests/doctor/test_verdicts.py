@@ -1,5 +1,7 @@
 """How numbers of a check are graded: by the worst of all that is expected, and noise not at all."""
 
+from typing import Any
+
 import pytest
 
 from collbench.doctor.check_verdict import (
@@ -13,29 +15,16 @@ from collbench.doctor.check_verdict import (
 )
 from collbench.doctor.tables.check import as_json, counts_text
 from tests.support.commands import result_of
+from tests.support.tables import cells_of, values_of
 
 REFERENCE = Expectation(value=100.0, source="h200x4")
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "verdict"),
-    [
-        (100.0, "GB/s", "PASS"),
-        (90.0, "GB/s", "PASS"),
-        (89.9, "GB/s", "WARN"),
-        (75.0, "GB/s", "WARN"),
-        (74.9, "GB/s", "FAIL"),
-        (300.0, "GB/s", "PASS"),
-        (110.0, "us", "PASS"),
-        (112.0, "us", "WARN"),
-        (140.0, "us", "FAIL"),
-        (1.0, "us", "PASS"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "verdict"), cells_of(__file__, "numbers.tsv"))
 def test_a_number_is_held_against_its_expectation(
-    value: float, unit: CheckUnit, verdict: Verdict
+    value: str, unit: CheckUnit, verdict: Verdict
 ) -> None:
-    found = judge(Measured(name="link", value=value, unit=unit), [REFERENCE])
+    found = judge(Measured(name="link", value=float(value), unit=unit), [REFERENCE])
     assert (found.verdict, found.expected, found.source) == (verdict, 100.0, "h200x4")
     assert bool(found.detail) == (verdict != "PASS")
 
@@ -80,19 +69,7 @@ def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> No
     assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "UNKNOWN": 1}
 
 
-@pytest.mark.parametrize(
-    ("lines", "verdict"),
-    [
-        ({"PASS": 1, "UNKNOWN": 31}, "UNKNOWN"),
-        ({"PASS": 1, "SKIP": 2}, "UNKNOWN"),
-        ({"WARN": 1, "UNKNOWN": 2}, "UNKNOWN"),
-        ({"PASS": 16, "UNKNOWN": 16}, "PASS"),
-        ({"PASS": 31, "WARN": 1}, "WARN"),
-        ({"PASS": 1, "FAIL": 1, "UNKNOWN": 30}, "FAIL"),
-        ({}, "UNKNOWN"),
-    ],
-)
-def test_the_whole_passes_only_where_most_lines_were_judged(
-    lines: dict[Verdict, int], verdict: Verdict
-) -> None:
-    assert whole([one for one, count in lines.items() for _ in range(count)]) == verdict
+@pytest.mark.parametrize(("lines", "verdict"), cells_of(__file__, "wholes.tsv"))
+def test_the_whole_passes_only_where_most_lines_were_judged(lines: str, verdict: Verdict) -> None:
+    judged: Any = [one for one, count in values_of(lines).items() for _ in range(count)]
+    assert whole(judged) == verdict

@@ -18,62 +18,11 @@ from tests.fuzz.corpus import Sample
 PRESET_BASE = ("--sizes", "1K", "--ranks", "2", "--algo", "ring")
 SWEEP = ("sweep", "--dry-run")
 _MODEL = (*SWEEP, "--backend", "model")
-_FILE_OPTIONS = frozenset(
-    [
-        "csv",
-        "preset",
-        "machine",
-        "file",
-        "record",
-        "svg",
-        "save",
-        "against",
-        "tuner",
-        "plot",
-        "html",
-        "json",
-        "files",
-    ]
-)
+_FILE_OPTIONS = frozenset(mutate.values("file_options"))
 # names of files; those with a slash in front are the only ones outside the folder of a case
-FILE_NAMES = (
-    "",
-    "new",
-    "new.svg",
-    "new.txt",
-    "-",
-    "rows.csv",
-    "folder",
-    ".",
-    "/",
-    "x" * 300,
-    "x/" * 2500 + "x",
-    "\udcff.csv",
-    "\u2603",
-    "a\nb",
-    "/no/such/file",
-    "/dev/null",
-    "/dev/full",
-    "/proc/self/mem",
-)
+FILE_NAMES = mutate.values("file_names")
 _VIEWS = ("--tree", "--rates", "--p2p", "--links", "--rings", "--json", "--xml", "--svg -")
-_VARIABLES = (
-    "COLUMNS",
-    "LINES",
-    "TERM",
-    "NO_COLOR",
-    "HOME",
-    "XDG_CACHE_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "PMI_SIZE",
-    "PMI_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_PROCID",
-)
+_VARIABLES = mutate.values("variables")
 # of a pipe, of a terminal with another language, of LANG=C
 _ENCODINGS = ("utf-8", "utf-8", "utf-8", "latin-1", "ascii")
 _EXAMPLE = re.compile(r"for example (\S+?)[,;.:)]*(?:\s|$)")

@@ -5,81 +5,20 @@ import io
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
-NUMBERS = (
-    "0",
-    "-1",
-    "1",
-    "3",
-    "1K",
-    "1.5K",
-    "0.1",
-    ".5",
-    "1_000",
-    "0x10",
-    "\u0663",
-    "\u00b2",
-    "+5",
-    "1e5",
-    "1e999",
-    "-1e999",
-    "1e-400",
-    "1e308",
-    "inf",
-    "nan",
-    "4097",
-    str(2**31),
-    str(2**53 + 1),
-    str(2**63 - 1),
-    str(2**63),
-    str(2**64),
-    "9" * 30,
-    "9" * 400,
-    "9" * 5000,
-    "9" * 400 + "K",
-    "1e" + "9" * 9,
-    "0." + "0" * 400 + "1",
-)
-TEXTS = (
-    "",
-    " ",
-    ",",
-    ";",
-    "a,b",
-    "x",
-    "None",
-    "True",
-    "all",
-    "auto",
-    "\u2603",
-    "\udcff",
-    "\u202e",
-    "e\u0301" * 30,
-    "x" * 5000,
-    "{}",
-    "{op}",
-    "%s%n",
-    "$\\frac{",
-    "\r",
-    "\n",
-    "a\rb\nc",
-    "\t",
-    "\x1b[31m",
-    "\x85",
-    "\u2028",
-    "'",
-    '"',
-    '""',
-    '"a\r\nb"',
-    "\\",
-    "[red]",
-    "<b>&amp;</b>",
-    "../x",
-    "--",
-    "#",
-)
+
+def values(name: str) -> tuple[str, ...]:
+    """Texts of texts.json, of which some say what stands in them how many times."""
+    found = json.loads(Path(__file__).with_name("texts.json").read_text())[name]
+    return tuple(
+        one if isinstance(one, str) else one[0] + one[1] * one[2] + one[3] for one in found
+    )
+
+
+NUMBERS, TEXTS = values("numbers"), values("texts")
 # also what a file may hold, but no argument
 BYTES = (b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\x80", b"\r", b"\r\n", b"\x1a", b"x" * 140_000)
 DEEP = 20_000
@@ -268,30 +207,15 @@ def _parts(value: Any) -> Any:  # Any: pairs of a list or an object of JSON, and
         yield from _parts(value[key])
 
 
+# an infinite number, one that is none, and one that no machine holds
+_LEAVES: list[object] = json.loads(
+    "[null, true, 0, -1, 7, 1.5, -0.0, 1e308, Infinity, NaN, 2147483648, 9223372036854775808, "
+    f'1{"0" * 400}, "", [], {{}}, [1, "2"], {{"a": 1}}]'
+)
+
+
 def _leaf(random: Random) -> object:
-    return random.choice(
-        (
-            None,
-            True,
-            0,
-            -1,
-            7,
-            1.5,
-            -0.0,
-            1e308,
-            float("inf"),
-            float("nan"),
-            2**31,
-            2**63,
-            10**400,
-            "",
-            [],
-            {},
-            [1, "2"],
-            {"a": 1},
-            nasty(random),
-        )
-    )
+    return random.choice((*_LEAVES, nasty(random)))
 
 
 def document(random: Random, before: str) -> bytes:
@@ -302,26 +226,7 @@ def document(random: Random, before: str) -> bytes:
     return written.encode(errors="surrogateescape")
 
 
-_TOML_VALUES = (
-    "true",
-    "[]",
-    "[1]",
-    '["a", 1]',
-    '[""]',
-    "{}",
-    "{a = 1}",
-    "1979-05-27",
-    "07:32:00",
-    "1979-05-27T07:32:00Z",
-    "'''x'''",
-    '"\\u0000"',
-    '"\\ud800"',
-    "[" * DEEP,
-    "{a = " * DEEP,
-    "[[],[[]]]",
-    "-0.0",
-    "0b1",
-)
+_TOML_VALUES = values("toml_values")
 _TOML_VALUE = re.compile(r"(?<== ).*$", re.MULTILINE)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fuzz.cases import Case, case
 from tests.fuzz.judge import Outcome, fault, outcome
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 FEW, MANY = 100, 300
@@ -33,27 +34,13 @@ def test_a_case_is_the_same_in_every_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
-    [
-        (Outcome(code=0, out="", err=""), ""),
-        (Outcome(code=2, out="", err="# a remark\nError: x is no size\nHint: write 8\n"), ""),
-        (Outcome(code=2, out="", err=""), "no two lines"),
-        (Outcome(code=2, out="", err="Error: x\n"), "no two lines"),
-        (Outcome(code=2, out="", err="line 1\nError: x\nHint: y\n"), "no two lines"),
-        (Outcome(code=1, out="", err="Traceback (most recent call last):\n"), "a traceback"),
-        (Outcome(code=139, out="", err=""), "exit code 139"),
-        (
-            Outcome(code=-1, out="", err="", escaped="Traceback\nKeyError: 1"),
-            "escaped: KeyError: 1",
-        ),
-        (Outcome(code=0, out="", err="", forbidden=("open /x",)), "forbidden: open /x"),
-        (
-            Outcome(code=1, out="", err="Error: a mistake of collbench: 1\nHint: report it\n"),
-            "mistake: Error",
-        ),
-    ],
+    ("code", "err", "escaped", "forbidden", "words"), cells_of(__file__, "judged.tsv")
 )
-def test_the_judge_sees_what_must_not_be(tmp_path: Path, seen: Outcome, words: str) -> None:
+def test_the_judge_sees_what_must_not_be(
+    tmp_path: Path, code: str, err: str, escaped: str, forbidden: str, words: str
+) -> None:
+    events = (forbidden,) if forbidden else ()
+    seen = Outcome(code=int(code), out="", err=err, escaped=escaped, forbidden=events)
     assert fault(seen, tmp_path).startswith(words)
     assert bool(words) == bool(fault(seen, tmp_path))
 

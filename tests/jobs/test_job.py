@@ -1,9 +1,10 @@
 """What a job communicates: formats, steps, formulas, shares and advice."""
 
 import io
-import json
 import random
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from collbench.launch.local import LocalGroup
 from tests.support.runs import ROOT, SHARED
 
 FSDP = SHARED / "nccl-logs/fsdp.txt"
+FORMATS = tomllib.loads(Path(__file__).with_name("formats.toml").read_text())
 TRACE = ROOT / "docs/examples/trace.json"
 
 
@@ -28,17 +30,6 @@ def read(*texts: str) -> Job:
     """The job of files with these texts."""
     files = [(f"rank{number}", io.StringIO(text)) for number, text in enumerate(texts)]
     return formats.read(files, [text[:4096] for text in texts])
-
-
-def kinds(job: Job) -> list[tuple[str, int, str, int]]:
-    """What was called: collective, size, type, ranks."""
-    return [(one.op, one.size_bytes, one.dtype, one.ranks) for one in job.calls]
-
-
-# Formats. Every text says the same: an allgather of 4 blocks of 1,024 bfloat16 elements, and an
-# allreduce of 100.
-
-WANTED = [("allgather", 8192, "bfloat16", 4), ("allreduce", 200, "bfloat16", 4)]
 
 
 def log_of(rank: int, *lines: str) -> list[str]:
@@ -57,83 +48,29 @@ def coll(op: str, count: int, root: int = 0, dtype: int = 9, redop: int = 0) -> 
     )
 
 
-LOG = "\n".join(log_of(2, coll("AllGather", 1024), coll("AllReduce", 100)))
-RECORDER = json.dumps(
-    {
-        "version": "2.5",
-        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
-        "entries": [
-            {
-                "process_group": ["0", "default_pg"],
-                "profiling_name": f"nccl:{name}",
-                "time_created_ns": 1_000_000 * (1 + place),
-                "duration_ms": 0.5,
-                "input_sizes": [[sent]],
-                "input_dtypes": ["BFloat16"],
-                "output_sizes": [[received]],
-                "output_dtypes": ["BFloat16"],
-                "is_p2p": False,
-            }
-            for place, (name, sent, received) in enumerate(
-                (
-                    ("_all_gather_base", 1024, 4096),
-                    ("all_reduce_barrier", 1, 1),
-                    ("all_reduce", 100, 100),
-                )
-            )
-        ],
-    }
-)
-INSPECTOR = "\n".join(
-    json.dumps(
-        {
-            "header": {"id": "0x7f", "rank": 2, "n_ranks": 4, "nnodes": 1},
-            "metadata": {"inspector_output_format_version": "v4.1", "hostname": "n1", "pid": 7},
-            "coll_perf": {
-                "coll": name,
-                "coll_sn": number,
-                "coll_msg_size_bytes": size,
-                "coll_exec_time_us": 40 + number,
-            },
-        }
+def told(call: Call) -> str:
+    """What was called: collective, bytes, type, ranks, and what is not as usual."""
+    more = (
+        *(("at", call.start_us, None), ("for", call.duration_us, None)),
+        *(("skew", call.skew, 1.0), ("load", call.load, 1.0)),
     )
-    for number, (name, size) in enumerate((("AllGather", 2048), ("AllReduce", 200)), 1)
-)
-
-PROMETHEUS = "# TYPE nccl_bus_bandwidth_gbs gauge\n" + "\n".join(
-    f'nccl_collective_exec_time_microseconds{{node="n1",gpu="GPU0",nranks="4",collective="{name}",'
-    f'message_size="{size}-{size + 1}B",algo_proto="RING_LL"}} 4{number}'
-    for number, (name, size) in enumerate((("AllGather", 2048), ("AllReduce", 200)), 1)
-)
+    text = f"{call.op} {call.size_bytes} {call.dtype} {call.ranks}"
+    return text + "".join(f" {name} {value:g}" for name, value, usual in more if value != usual)
 
 
-@pytest.mark.parametrize(
-    ("text", "source", "dtype"),
-    [
-        (LOG, "a log of NCCL", "bfloat16"),
-        (RECORDER, "a dump of PyTorch's flight recorder", "bfloat16"),
-        (INSPECTOR, "output of NCCL's Inspector", "float32"),
-        (PROMETHEUS, "output of NCCL's Inspector for Prometheus", "float32"),
-    ],
-)
-def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
-    job = read(text)
-    assert job.source == source
-    assert kinds(job) == [(op, size, dtype, ranks) for op, size, _, ranks in WANTED]
-
-
-def test_an_execution_trace_is_named() -> None:
-    with pytest.raises(UsageError, match=r"an execution trace .* is not read"):
-        read('{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "ctrl_deps": 0}]}')
-
-
-def test_times_of_formats() -> None:
-    assert [(one.start_us, one.duration_us) for one in read(RECORDER).calls] == [
-        (1000.0, 500.0),
-        (3000.0, 500.0),
-    ]
-    assert [one.duration_us for one in read(INSPECTOR).calls] == [41, 42]
-    assert [one.duration_us for one in read(PROMETHEUS).calls] == [41, 42]
+@pytest.mark.parametrize("what", FORMATS)
+def test_what_files_say(what: str) -> None:
+    case = FORMATS[what]
+    if "refused" in case:
+        with pytest.raises(UsageError) as caught:
+            read(*case["texts"])
+        assert case["refused"] in caught.value.message
+        return
+    job = read(*case["texts"])
+    assert list(map(told, job.calls)) == case["calls"]
+    assert job.source == case.get("source", job.source)
+    said = zip(case["remarks"], job.remarks, strict=True)
+    assert [one for wanted, one in said if wanted not in one] == []
 
 
 def test_a_trace_of_the_profiler_with_steps_and_computation() -> None:
@@ -148,49 +85,6 @@ def test_a_trace_of_the_profiler_with_steps_and_computation() -> None:
     # the second gather runs beside the first multiplication, from 410 to 550
     assert times.exposed == pytest.approx(times.communicating - 140)
     assert times.hideable == pytest.approx(times.exposed)
-
-
-def test_kernels_of_older_versions_find_their_record() -> None:
-    asked = {
-        "Collective name": "allreduce",
-        "In msg nelems": 5,
-        "Out msg nelems": 5,
-        "Group size": 2,
-        "dtype": "Float",
-    }
-    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0}
-    record = {**event, "cat": "cpu_op", "name": "record_param_comms"}
-    kernel = {**event, "cat": "kernel", "name": "ncclKernel_AllReduce", "ts": 9.0}
-    events = [
-        {**record, "args": {"External id": 4, **asked}},
-        {**kernel, "args": {"External id": 4}},
-    ]
-    (call,) = read(json.dumps({"traceEvents": events})).calls
-    assert (call.op, call.size_bytes, call.start_us) == ("allreduce", 20, 9.0)
-    # the head of a real trace has the groups of the flight recorder
-    head = {"schemaVersion": 1, "distributedInfo": {"pg_config": [{"pg_name": "0", "ranks": []}]}}
-    job = read(json.dumps({**head, "traceEvents": events[:1]}))
-    assert job.calls[0].start_us == 1.0
-    assert "no kernel" in job.remarks[0]
-
-
-def exchange(rank: int, blocks: list[int]) -> list[str]:
-    """Sends and receives of the blocks, by peer."""
-    return [
-        line
-        for peer, count in enumerate(blocks)
-        for line in (coll("Send", count, peer), coll("Recv", blocks[rank], peer))
-    ]
-
-
-def test_sends_and_receives_to_all_are_one_uneven_exchange() -> None:
-    blocks = [100, 200, 300, 0]
-    texts = ["\n".join(log_of(rank, *exchange(rank, blocks))) for rank in range(4)]
-    (call,) = read(*texts).calls
-    assert (call.op, call.size_bytes, call.ranks) == ("alltoall", 150 * 2 * 4, 4)
-    assert call.skew == 2.0
-    # rank 2 receives 300 from each
-    assert call.load == pytest.approx(300 * 4 / 600)
 
 
 def test_communicators_of_a_rank_are_groups_in_the_order_of_its_lines() -> None:
@@ -209,56 +103,6 @@ def test_communicators_of_a_rank_are_groups_in_the_order_of_its_lines() -> None:
         "allreduce": 2,
         "allgather": 1,
     }
-
-
-def test_the_log_of_another_job_is_left_out_with_a_remark() -> None:
-    def job(pid: int, calls: int) -> str:
-        lines = []
-        for rank in range(2):
-            head = f"n1:{pid + rank}:{pid + rank} [{rank}] NCCL INFO "
-            init = f"ncclCommInitRank comm 0x{pid} rank {rank} nranks 2 cudaDev {rank} nvmlDev"
-            lines.append(f"{head}{init} {rank} busId {rank}000 commId 0x{pid} - Init START")
-            lines += [f"{head}{coll('AllReduce', 64)} comm 0x{pid} [nranks=2] stream 0x5"] * calls
-        return "\n".join(lines)
-
-    both = read(job(100, 3), job(200, 2))
-    assert len(both.calls) == 3
-    assert both.remarks == [
-        "4 calls are left out: their ranks share no communicator with this one, as those of another"
-        " job"
-    ]
-    assert read(job(100, 3)).remarks == []
-
-
-def test_messages_from_all_to_one_rank_are_a_gather() -> None:
-    lines = log_of(0, *(coll("Recv", 64, peer) for peer in (1, 2, 3)))
-    assert kinds(read("\n".join(lines))) == [("gather", 512, "bfloat16", 4)]
-
-
-def test_a_message_to_one_peer_is_a_shift() -> None:
-    (call,) = read("\n".join(log_of(0, coll("Send", 64, 1)))).calls
-    assert (call.op, call.size_bytes, call.ranks) == ("sendrecv", 128, 2)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "step 1\nstep 2\n",
-        '{"traceEvents": []}',
-        '{"traceEvents": [{"ph"',
-        '{"entries": [], "pg_config": {}}',
-        '{"coll_perf": 4}',
-        "n1:1:1 [0] NCCL INFO Using network IB",
-    ],
-)
-def test_what_has_no_collective_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        read(text)
-
-
-def test_files_of_two_kinds_are_refused() -> None:
-    with pytest.raises(UsageError, match="different kinds"):
-        read(LOG, INSPECTOR)
 
 
 @pytest.mark.skipif(not FSDP.is_file(), reason="needs shared/data/nccl-logs")

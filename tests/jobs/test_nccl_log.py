@@ -19,7 +19,7 @@ from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, t
 from collbench.jobs.tables.log import log_json, log_lines
 from tests.support.commands import Invoke, result_of
 from tests.support.runs import SHARED
-from tests.support.tables import cells_of
+from tests.support.tables import cells_of, values_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 LOGS = SHARED / "nccl-logs"
@@ -44,20 +44,7 @@ def found(report: LogReport) -> dict[str, str]:
     return {one.check: one.severity for one in log_findings(report)}
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "",
-        "[1,3]<stdout>:",
-        "3: ",
-        "2024-05-01T10:20:30.123Z ",
-        "2024-05-01T10:20:30 ",
-        "[2024-05-01 10:20:30] ",
-        "(RayWorker pid=17, ip=10.0.0.1) ",
-        "[rank3]: \x1b[36m",
-        "pod/job-0 main ",
-    ],
-)
+@pytest.mark.parametrize(("prefix",), cells_of(__file__, "prefixes.tsv"))
 def test_a_header_is_found_behind_any_prefix(prefix: str) -> None:
     line = f"{prefix}node-3.x:7:9 [3] NCCL INFO Using network IB\r\n"
     (one,) = Headers().messages(plain(line))
@@ -341,20 +328,12 @@ def test_a_log_of_the_same_job_grows_in_lines_and_not_in_what_is_kept() -> None:
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="the shared data is not here")
-@pytest.mark.parametrize(
-    ("name", "transport", "findings"),
-    [
-        ("default.nt.txt", "P2P/direct pointer", {"settings": "remark"}),
-        ("nop2p.nt.txt", "SHM/direct/direct", {"host-memory": "fault", "settings": "remark"}),
-        ("net.nt.txt", "NET/Socket", {"network-in-host": "fault", "settings": "remark"}),
-        ("fsdp.txt", "P2P/CUMEM", {"settings": "remark"}),
-    ],
-)
-def test_logs_of_the_reference_machine(name: str, transport: str, findings: dict[str, str]) -> None:
+@pytest.mark.parametrize(("name", "transport", "findings"), cells_of(__file__, "reference.tsv"))
+def test_logs_of_the_reference_machine(name: str, transport: str, findings: str) -> None:
     report = report_of((LOGS / name).read_text())
     assert report.counters.not_understood == 0
     assert {row.transport for row in joined(report.communicators)} == {transport}
-    assert found(report) == findings
+    assert found(report) == values_of(findings)
     assert not report.warnings
 
 

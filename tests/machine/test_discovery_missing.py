@@ -29,14 +29,6 @@ def test_no_driver(tmp_path: Path) -> None:
     assert [node.kind for node in topology.nodes] == ["cpu", "cpu", "root", "pci", "nic"]
 
 
-def test_a_driver_that_does_not_start(tmp_path: Path) -> None:
-    nvml = hosts.pcie_box(tmp_path)
-    nvml.errors = {"nvmlInitWithFlags": 18}
-    with driver(nvml):
-        topology = topology_of([record(tmp_path)])
-    assert not topology.gpus and said(topology, "the NVIDIA driver does not answer")
-
-
 def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
     with driver(None):
         recording = record(tmp_path)
@@ -57,6 +49,7 @@ def test_this_host_is_read() -> None:
 def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
     """Each call of NVML in turn is not supported, or not there: the rest is still told."""
     nvml = hosts.hgx_h100(tmp_path)
+    nvml.gpus = nvml.gpus[:2]
     with driver(nvml):
         whole = record(tmp_path)
     for call in sorted({*nvml.calls} - {"nvmlInitWithFlags"}):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from collbench.core import xml_tree
 from collbench.core.errors import UsageError
 from collbench.machine import formats
-from collbench.machine.formats import _build, nccl_xml, topology_json
-from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.formats import _build, nccl_xml, nvidia_smi, topology_json
+from collbench.machine.topology.model import Topology
 from tests.fuzz import mutate
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, REAL, needs_real, real_files
+from tests.support.topologies import OWN, REAL, labels, matrix, needs_real, real_files
 
 SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
 SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
@@ -80,13 +81,6 @@ def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_p
     assert what in caught.value.message and str(file) in caught.value.message
 
 
-def test_what_stands_before_a_cut_is_read(tmp_path: Path) -> None:
-    pci = '<pci busid="0000:01:00.0" class="0x030200"/>'
-    (tmp_path / "a.xml").write_text(f'<system version="1"><cpu numaid="0">{pci}<pci bus')
-    topology = formats.read(tmp_path / "a.xml")
-    assert len(topology.gpus) == 1 and "the file is cut in line 1" in topology.notes[-1]
-
-
 def test_what_is_no_file(tmp_path: Path) -> None:
     for file, what in (
         (tmp_path, "is a directory"),
@@ -120,17 +114,6 @@ def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path)
     file.write_text(text)
     with pytest.raises(UsageError, match="document type"):
         formats.read(file)
-
-
-def test_a_comment_may_speak_of_entities() -> None:
-    assert (
-        nccl_xml.read(
-            '<!-- <!DOCTYPE x [<!ENTITY y "z">]> --><system><cpu numaid="0"/></system>', "x"
-        )
-        .nodes[0]
-        .id
-        == "cpu0"
-    )
 
 
 def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,40 +161,8 @@ def test_too_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         nccl_xml.read(f'<system><cpu numaid="0">{pci}</cpu></system>', "many.xml")
 
 
-EVERYTHING = Topology(
-    name="every field",
-    hosts=("one", "two"),
-    notes=("a note",),
-    nodes=(
-        Node(
-            id="gpu0",
-            kind="gpu",
-            name="G",
-            index=0,
-            address="0000:01:00.0",
-            host=0,
-            affinity="0-3",
-            facts=(("b", "1"), ("a", "2")),
-        ),
-        Node(id="gpu1", kind="gpu", index=0, host=1),
-        Node(id="nvs0", kind="nvswitch", host=-1),
-    ),
-    links=(
-        Link(
-            a="gpu0",
-            b="nvs0",
-            kind="nvlink",
-            count=18,
-            generation=4,
-            raw_gbs=450.0,
-            usable_gbs=364.5,
-            source="s",
-            note="n",
-        ),
-        Link(a="gpu1", b="nvs0", kind="nvlink", count=0),
-    ),
-    p2p={("gpu1", "gpu0", "read"): "OK", ("gpu0", "gpu1", "nvlink"): "NS"},
-)
+WHOLE = Path(__file__).with_name("everything.json").read_text()
+EVERYTHING = topology_json.read(WHOLE, "everything.json")
 
 
 def parts(topology: Topology) -> tuple[object, ...]:
@@ -223,30 +174,22 @@ def parts(topology: Topology) -> tuple[object, ...]:
 
 
 def test_json_holds_every_field() -> None:
-    assert parts(topology_json.read(topology_json.write(EVERYTHING), "x.json")) == parts(EVERYTHING)
+    """Each of them has a value in the file that is not the usual one."""
+    assert (
+        topology_json.write(EVERYTHING) == Path(__file__).with_name("everything.json").read_text()
+    )
+    for some in ((EVERYTHING,), EVERYTHING.nodes, EVERYTHING.links):
+        for field in fields(some[0]):
+            assert any(getattr(one, field.name) != field.default for one in some), field.name
 
 
-@pytest.mark.parametrize(
-    ("where", "value", "what"),
-    [
-        (("version",), 2, "format and version are collbench-topology 2"),
-        (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"),
-        (("nodes", 1, "host"), 2, "nodes[1].host is 2"),
-        (("nodes", 0, "name"), "\x1b[2J", "control characters"),
-        (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"),
-        (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
-        (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
-        (("links", 1, "count"), -1, "links[1].count is negative"),
-        (("p2p", 0, "a"), "nvs0", "p2p[0] is of nvs0"),
-        (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"),
-    ],
-)
-def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:
-    told = json.loads(topology_json.write(EVERYTHING))
-    inner = told
-    for key in where[:-1]:
+@pytest.mark.parametrize(("where", "value", "what"), cells_of(__file__, "broken-own.tsv"))
+def test_json_errors_name_the_path(where: str, value: str, what: str) -> None:
+    told = inner = json.loads(topology_json.write(EVERYTHING))
+    *above, last = (int(key) if key.isdecimal() else key for key in where.split())
+    for key in above:
         inner = inner[key]
-    inner[where[-1]] = value
+    inner[last] = json.loads(value)
     with pytest.raises(UsageError) as caught:
         topology_json.read(json.dumps(told), "x.json")
     assert what in caught.value.message
@@ -301,3 +244,18 @@ def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
 def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
     files = [file for file in real_files() if REAL in file.parents]
     is_clean(mutate.text(Random(seed), files[seed % len(files)].read_text()))
+
+
+def test_many_devices_in_bounded_time() -> None:
+    size, near = 64, ("SYS", "NODE", "PIX", "X")
+    rows = [
+        " ".join(near[(a // 32 == b // 32) + (a // 4 == b // 4) + (a == b)] for b in range(size))
+        for a in range(size)
+    ]
+    assert labels(nvidia_smi.read(matrix("/".join(rows)), "m.txt")) == rows
+
+
+@pytest.mark.exhaustive
+def test_a_header_of_endless_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="more than 256 columns"):
+        nvidia_smi.read("\tGPU0\tGPU1\n" * 100_000, "a")

@@ -208,33 +208,11 @@ def test_a_healthy_machine_gets_no_notes(nvml: Fake) -> None:
     assert disturbances(before, conditions(UUIDS, [7])) == ()
 
 
-@pytest.mark.parametrize(
-    ("bits", "sm_mhz", "notes"),
-    [
-        (0x4, 1980, ("throttled:power-cap",)),
-        (0x8, 1980, ("throttled:hw-slowdown",)),
-        (0x20, 1980, ("throttled:sw-thermal",)),
-        (0x40, 1980, ("throttled:hw-thermal",)),
-        (0x80, 1980, ("throttled:power-brake",)),
-        (0x48, 1980, ("throttled:hw-slowdown", "throttled:hw-thermal")),
-        (0x6, 1980, ("throttled:power-cap",)),
-        (0x5, 1980, ()),  # it idles: nothing is held back
-        *((bit, 1980, ()) for bit in (0x0, 0x1, 0x2, 0x10, 0x100, 0x200, 0x400, None)),
-        (0, 1485, ()),  # three quarters of 1980
-        (0, 1484, ("clocks-low",)),
-        (None, 345, ("clocks-low",)),
-        (0x8, 990, ("throttled:hw-slowdown", "clocks-low")),
-        (0x1, 345, ()),
-        (0x2, 1200, ()),
-        (0, None, ()),
-    ],
-)
-def test_notes_of_throttle_bits_and_clocks(
-    bits: int | None, sm_mhz: int | None, notes: tuple[str, ...]
-) -> None:
-    assert disturbances(at(), at(bits, sm_mhz)) == notes
-    before = disturbances(at(bits, sm_mhz), at())
-    assert before == tuple(note for note in notes if note != "clocks-low")
+@pytest.mark.parametrize(("bits", "sm_mhz", "notes"), cells_of(__file__, "throttles.tsv"))
+def test_notes_of_throttle_bits_and_clocks(bits: str, sm_mhz: str, notes: str) -> None:
+    odd = at(int(bits, 0) if bits else None, int(sm_mhz) if sm_mhz else None)
+    assert disturbances(at(), odd) == tuple(notes.split())
+    assert disturbances(odd, at()) == tuple(notes.replace("clocks-low", "").split())
 
 
 def test_notes_come_once_in_a_fixed_order_and_fit_a_cell() -> None:

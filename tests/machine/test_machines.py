@@ -87,58 +87,6 @@ def test_profiles_hold_no_figure_that_they_are_judged_by(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "a", "b", "gbs", "limit"),
-    [
-        ("dgx-1", "gpu0", "gpu1", 16.0, "nvlink"),
-        ("dgx-1v", "gpu0", "gpu3", 40.0, "nvlink"),
-        ("dgx-2", "gpu0", "gpu9", 120.0, "nvlink"),
-        ("hgx-h200", "gpu0", "gpu7", 364.5, "nvlink"),
-        ("gb200-nvl72", "gpu0", "gpu71", 720.0, "nvlink"),
-        ("pcie-4", "gpu0", "gpu3", 11.97, "pcie"),
-        ("pcie-2x2", "gpu0", "gpu3", 6.0, "socket"),
-        ("gn5-8xp100", "gpu0", "gpu2", 11.97, "pcie"),
-        ("rtx4090x8", "gpu0", "gpu1", 16.0, "socket"),
-        ("a100-pairs", "gpu1", "gpu2", 23.95, "pcie"),
-        ("dgx-2", "gpu0", "nic2", 11.97, "pcie"),
-    ],
-)
-def test_limits(name: str, a: str, b: str, gbs: float, limit: str) -> None:
-    way = path(machine_topology(name), a, b)
-    assert way.limit is not None and way.limit.kind == limit
-    assert way.usable_gbs == pytest.approx(gbs, abs=0.01)
-
-
-def test_a_rack_is_many_hosts_and_one_domain() -> None:
-    rack = machine_topology("gb200-nvl72")
-    assert [(gpu.host, gpu.index) for gpu in rack.gpus[:6]] == [
-        (0, 0),
-        (0, 1),
-        (0, 2),
-        (0, 3),
-        (1, 0),
-        (1, 1),
-    ]
-    assert [node.host for node in rack.of_kind("nvswitch")] == [-1]
-    assert path(rack, "gpu0", "gpu71").kind == "NVL"
-    assert path(rack, "nic0", "nic71").kind == "NET"
-    assert path(rack, "gpu2", "cpu1").kind == "C2C"
-    assert path(rack, "gpu2", "cpu1").usable_gbs is None
-    assert rack.by_id["gpu71"].affinity == "72-143"
-
-
-def test_cards_without_peer_access_say_so() -> None:
-    cards = machine_topology("rtx4090x8")
-    assert cards.p2p["gpu0", "gpu7", "read"] == "NS" and ("gpu0", "gpu0", "read") not in cards.p2p
-    assert any("peer-to-peer" in note for note in cards.notes)
-    assert not machine_topology("dgx-2").p2p
-
-
-def test_the_virtual_machine_says_what_is_inferred() -> None:
-    notes = " ".join(machine_topology("h200x4-vm").notes)
-    assert "flat" in notes and "inferred" in notes
-
-
-@pytest.mark.parametrize(
     ("file", "name"),
     [
         ("azure_ndv2-topo.xml", "dgx-1v"),
@@ -292,16 +240,6 @@ def test_what_a_profile_is_for_is_said() -> None:
     with pytest.raises(UsageError, match="there is no file or machine profile 'dgx-9'"):
         machine_topology("dgx-9")
     assert cpu_costs("cpu-2").cores == 2
-
-
-def test_amd_machines_by_hand() -> None:
-    """MI300X: one link to each of 7 peers; MI250X: 4 inside a card, 1 or 2 to others."""
-    mi300x = machine_topology("mi300x-8")
-    assert {path(mi300x, "gpu0", gpu.id).kind for gpu in mi300x.gpus[1:]} == {"XGMI"}
-    assert path(mi300x, "gpu0", "gpu7").usable_gbs == pytest.approx(48.0)
-    mi250x = machine_topology("mi250x-8")
-    rates = [path(mi250x, "gpu0", end).usable_gbs for end in ("gpu1", "gpu2", "gpu4")]
-    assert rates == pytest.approx([144.0, 36.0, 72.0])
 
 
 @pytest.mark.parametrize(

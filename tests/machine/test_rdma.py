@@ -11,6 +11,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import bisection_gbs, level_of, rails, rdma
 from collbench.machine.views.rdma import gdr, rail_lines
 from tests.support.machines import two_hosts
+from tests.support.tables import cells_of
 from tests.support.topologies import OWN
 
 
@@ -27,19 +28,9 @@ def answer(topology: Topology, nic: str, level: str = "PXB") -> tuple[str, str]:
     return found.direct, found.used
 
 
-@pytest.mark.parametrize(
-    ("nic", "level", "expected"),
-    [
-        ("nic0", "PXB", ("yes", "if supported")),
-        ("nic0", "LOC", ("yes", "no")),
-        ("nic1", "PXB", ("through the CPU", "no")),
-        ("nic1", "PHB", ("through the CPU", "if supported")),
-        ("nic4", "PHB", ("across sockets", "no")),
-        ("nic4", "SYS", ("across sockets", "if supported")),
-    ],
-)
-def test_nccl_stops_at_its_level(nic: str, level: str, expected: tuple[str, str]) -> None:
-    assert answer(machine_topology("hgx-h200"), nic, level) == expected
+@pytest.mark.parametrize(("nic", "level", "direct", "used"), cells_of(__file__, "gdr-levels.tsv"))
+def test_nccl_stops_at_its_level(nic: str, level: str, direct: str, used: str) -> None:
+    assert answer(machine_topology("hgx-h200"), nic, level) == (direct, used)
 
 
 def test_what_the_host_and_the_dump_tell_decides() -> None:

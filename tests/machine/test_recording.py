@@ -93,25 +93,9 @@ def leaves(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place] + [one for key, child in inner for one in leaves(child, (*place, key))]
 
 
-WEIRD: tuple[Any, ...] = (
-    None,
-    -1,
-    0,
-    1,
-    2,
-    255,
-    1 << 40,
-    1 << 80,
-    True,
-    "",
-    "x",
-    "0000:06:00.0",
-    "nan Gb/sec",
-    "0-",
-    "4: ACTIVE",
-    [],
-    {},
-    1.5,
+WEIRD = json.loads(
+    f"[null, -1, 0, 1, 2, 255, {1 << 40}, {1 << 80}, true,"
+    '"", "x", "0000:06:00.0", "nan Gb/sec", "0-", "4: ACTIVE", [], {}, 1.5]'
 )
 
 

@@ -12,39 +12,12 @@ from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import known
 from collbench.machine.settings.values import is_same
 from tests.support.runs import SHARED
+from tests.support.tables import cells_of
 
 LOGS = SHARED / "nccl-logs"
 TOLD = Path(__file__).with_name("settings.tsv").read_text().splitlines()
 NAMES = sorted(known().by_name)
-CLEAN = {
-    "PATH": "/usr/bin:/bin",
-    "HOME": "/root",
-    "LD_LIBRARY_PATH": "/usr/local/nccl/lib",
-    "NCCL_VERSION": "2.28.9-1",
-    "NCCL_DEBUG": "WARN",
-    "NCCL_P2P_DISABLE": "0",
-    "NCCL_NVLS_ENABLE": "1",
-    "NCCL_IB_TIMEOUT": "0x14",
-    "NCCL_IB_GID_INDEX": "-1",
-    "NCCL_BUFFSIZE": "4194304",
-    "NCCL_MIN_CTAS": "",
-    "NCCL_DEBUG_SUBSYS": "env,init,bootstrap",
-    "NCCL_FASTRAK_USE_SNAP": "1",
-    "NCCL_ASYNC_ERROR_HANDLING": "1",
-    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
-    "CUDA_HOME": "/usr/local/cuda",
-    "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-    "CUDA_CACHE_PATH": "/tmp/cache",
-    "CUDA_LAUNCH_BLOCKING": "0",
-    "OMPI_COMM_WORLD_RANK": "0",
-    "OMPI_MCA_orte_precondition_transports": "a-b",
-    "PMIX_NAMESPACE": "job",
-    "UCX_WARN_UNUSED_ENV_VARS": "yes",
-    "SLURM_JOB_ID": "17",
-    "HCCL_CONNECT_TIMEOUT": "600",
-    "CCL_LOG_LEVEL": "info",
-    "MPI4PY_RC_THREAD_LEVEL": "multiple",
-}
+CLEAN = {row[0]: row[1] for row in cells_of(__file__, "clean-settings.tsv")}
 
 
 def problems_of(text: str, version: str | None = None) -> list[SettingProblem]:
@@ -115,14 +88,7 @@ def test_files_lose_against_the_environment_and_keep_blanks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "source", "fix"),
-    [
-        ("NCCL_SOCKET_IFNAME", '"eth0"', "environment", "Write eth0."),
-        ("NCCL_P2P_DISABLE", "'1'", "f line 1", "Write 1."),
-        ("NCCL_ALGO", "Ring ", "f line 1", "Write Ring."),
-        ("NCCL_P2P_LEVEL", " NVL", "f line 1", "Write NVL."),
-        ("NCCL_PROTO", "LL, Simple", "environment", "Write it without blanks."),
-    ],
+    ("name", "value", "source", "fix"), cells_of(__file__, "quoted-settings.tsv")
 )
 def test_quotation_marks_and_blanks_belong_to_a_value(
     name: str, value: str, source: str, fix: str
@@ -139,40 +105,14 @@ def test_long_values_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "other", "expected"),
-    [
-        ("NCCL_BUFFSIZE", "4194304", " 0x400000 ", True),
-        ("NCCL_BUFFSIZE", "4", "4M", False),
-        ("NCCL_BUFFSIZE", "many", "more", False),
-        ("NCCL_LAUNCH_MODE", "Parallel", "PARALLEL", True),
-        ("NCCL_P2P_LEVEL", "nvl", "NVL", False),
-        ("TORCH_NCCL_BLOCKING_WAIT", " No ", "F", True),
-        ("TORCH_NCCL_BLOCKING_WAIT", "YES", "1", True),
-        ("TORCH_NCCL_BLOCKING_WAIT", "yes", "no", False),
-        ("TORCH_NCCL_BLOCKING_WAIT", "si", "si ", True),
-        ("NCCL_DEBUG_SUBSYS", "env,INIT", "INIT,ENV", True),
-        ("NCCL_DEBUG_SUBSYS", "^env,INIT", "INIT,^env", False),
-        ("NCCL_ALGO", "ring:tree,x", "x,ring:tree", False),
-        ("NCCL_CTA_POLICY", "zero|DEFAULT", "DEFAULT|ZERO", True),
-        ("NCCL_HOSTID", "a", "A", False),
-    ],
+    ("name", "one", "other", "expected"), cells_of(__file__, "same-settings.tsv")
 )
-def test_values_that_mean_the_same(name: str, one: str, other: str, expected: bool) -> None:
-    variable = known().by_name[name]
-    assert is_same(variable, one, other) is is_same(variable, other, one) is expected
+def test_values_that_mean_the_same(name: str, one: str, other: str, expected: str) -> None:
+    variable, is_expected = known().by_name[name], expected == "yes"
+    assert is_same(variable, one, other) is is_same(variable, other, one) is is_expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TORCH_NCCL_BLOCKING_WAIT", " OFF "),
-        ("UCX_RNDV_THRESH", " 8Kb "),
-        ("NCCL_ALGO", "AllReduce:^ring;broadcast:tree"),
-        ("NCCL_NVLS_ENABLE", " 0 "),
-        ("NCCL_IB_GID_INDEX", " -1 "),
-        ("NCCL_NET", " Socket "),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), cells_of(__file__, "taken-settings.tsv"))
 def test_what_a_reader_takes_is_no_bad_value(name: str, value: str) -> None:
     kinds = [one.kind for one in judge([Setting(name, value)], "2.28.9")]
     assert set(kinds) <= {"costs"}

@@ -1,5 +1,6 @@
 """The tables of variables: every row is well-formed, and every contradiction can be found."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from collbench.machine.settings.table import (
     settings_files,
 )
 from collbench.machine.settings.values import fault, number, version_of
+from tests.support.tables import cells_of
 
 VARIABLES = [variable for file in settings_files() for variable in (*file.variables, *file.others)]
 RULES = [rule for file in settings_files() for rule in file.contradictions]
@@ -72,25 +74,7 @@ def test_names_are_unique_and_cover_the_four_families() -> None:
     assert all(advice.endswith(".") for advice in known().unread.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "reader"),
-    [
-        ("NCCL_ALGO", "NCCL"),
-        ("NCCL_TESTS_DEVICE", "nccl-tests"),
-        ("NCCL_IBEXT_DISABLE", "NVIDIA's network plug-in"),
-        ("NCCL_FASTRAK_NUM_FLOWS", "Google's plug-ins"),
-        ("NCCL_BLOCKING_WAIT", "PyTorch"),
-        ("NCCL_CTRAN_BACKENDS", "Meta's NCCLX"),
-        ("TORCH_NCCL_COORD_CHECK_MILSEC", "PyTorch"),
-        ("OFI_NCCL_PROTOCOL", "aws-ofi-nccl"),
-        ("OMPI_MCA_btl_tcp_links", "Open MPI"),
-        ("MPIR_CVAR_CH4_NUM_VCIS", "MPICH"),
-        ("PMIX_RANK", "PMIx"),
-        ("UCX_DC_MLX5_NUM_DCI", "UCX"),
-        ("FI_EFA_TX_SIZE", "libfabric"),
-        ("NCCL_VERSION", "the Dockerfiles of NVIDIA"),
-    ],
-)
+@pytest.mark.parametrize(("name", "reader"), cells_of(__file__, "readers.tsv"))
 def test_what_looks_like_nccls_has_its_reader(name: str, reader: str) -> None:
     variable = known().find(name)
     assert variable is not None and variable.reader == reader
@@ -154,21 +138,11 @@ def test_a_contradiction_is_found_with_all_its_conditions_and_not_with_fewer(
 ROW = {"kind": "flag", "use": "tuning", "meaning": "Does something."}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "number"}, ".kind is 'number'"),
-        ({"use": "fun"}, ".use is 'fun'"),
-        ({"meening": "It."}, "has an unknown key 'meening'"),
-        ({"least": "1"}, ".least is '1'"),
-        ({"values": "LL"}, ".values is 'LL'"),
-        ({"may_cost": 1}, ".may_cost is 1"),
-    ],
-)
-def test_a_wrong_row_is_named(change: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize(("change", "message"), cells_of(__file__, "wrong-rows.tsv"))
+def test_a_wrong_row_is_named(change: str, message: str) -> None:
     data = {"title": "T", "sources": ["S"], "reader": "NCCL"}
     with pytest.raises(UsageError, match=rf"NCCL_X\].*{re.escape(message)}"):
-        settings_file("nccl", {**data, "variables": {"NCCL_X": {**ROW, **change}}})
+        settings_file("nccl", {**data, "variables": {"NCCL_X": {**ROW, **json.loads(change)}}})
     with pytest.raises(UsageError, match="'sometimes' is no condition"):
         rule = {"when": {"NCCL_X": "sometimes"}, "severity": "cost", "text": "T.", "fix": "F."}
         settings_file("nccl", {**data, "variables": {"NCCL_X": ROW}, "contradictions": [rule]})

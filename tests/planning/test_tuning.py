@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -151,24 +152,20 @@ def test_a_mistake_in_the_users_file_is_told_whatever_is_planned(
 
 
 @pytest.mark.parametrize(
-    ("machine", "ranks", "is_fitting"),
-    [
-        (Machine("gpu", "NVIDIA H200", "NVLink"), 4, True),
-        (Machine("gpu", "NVIDIA H200"), 2, True),
-        (Machine("gpu", "NVIDIA H200", "NVLink"), 3, False),
-        (Machine("gpu", "NVIDIA H200 NVL", "PCIe"), 2, False),
-        (Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink"), 4, False),
-        (Machine("gpu"), 4, False),
-        (Machine("cpu", "AMD EPYC 9J14 96-Core Processor (2 cores)"), 2, True),
-        (Machine("cpu", "AMD EPYC 9J14 96-Core Processor (64 cores)"), 2, False),
-    ],
+    ("kind", "model", "joined", "ranks", "fits"), cells_of(__file__, "fitting.tsv")
 )
 def test_a_file_says_on_which_machine_it_was_measured(
-    machine: Machine, ranks: int, is_fitting: bool
+    kind: Literal["cpu", "gpu"], model: str, joined: str, ranks: str, fits: str
 ) -> None:
-    origin = tuning_of(machine, ranks).origin
-    assert origin.is_fitting == is_fitting
-    assert [name for name, _ in origin.files] == ["h200" if machine.kind == "gpu" else "cpu"]
+    origin = tuning_of(Machine(kind, model, joined), int(ranks)).origin
+    assert origin.is_fitting == (fits == "yes")
+    assert [name for name, _ in origin.files] == ["h200" if kind == "gpu" else "cpu"]
+
+
+TAKEN = (
+    *("algo", "proto", "direct", "channels", "threads", "slots"),
+    *("chunk", "slices", "unroll", "cluster"),
+)
 
 
 def choices() -> str:
@@ -178,28 +175,10 @@ def choices() -> str:
         for transport in ("p2p", "shm", "net", "ce", "cpu shm", "cpu net"):
             for size_bytes in (8 << 10, 1 << 20, 64 << 20):
                 backend, _, name = transport.rpartition(" ")
-                case = resolve(
-                    Case(
-                        op=op,
-                        backend=backend or "cuda",
-                        transport=name,
-                        ranks=4,
-                        size_bytes=size_bytes,
-                    )
-                ).case
-                numbers = (
-                    case.channels,
-                    case.threads,
-                    case.slots,
-                    case.chunk,
-                    case.slices,
-                    case.unroll,
-                    case.cluster,
-                )
-                lines.append(
-                    f"{op} {transport} {size_bytes}: {case.algo} {case.proto} {case.direct}"
-                    f" {' '.join(map(str, numbers))}\n"
-                )
+                asked: dict[str, Any] = {"op": op, "transport": name, "size_bytes": size_bytes}
+                case = resolve(Case(**asked, backend=backend or "cuda", ranks=4)).case
+                taken = " ".join(str(getattr(case, knob)) for knob in TAKEN)
+                lines.append(f"{op} {transport} {size_bytes}: {taken}\n")
     return "".join(lines)
 
 

@@ -1,9 +1,10 @@
 """Machines that are well, as evidence for checks, and ways to make one of them ill.
 
-The hardware is that of fake_hosts; the state of the system, the GPUs and the processes is written
-here, as a well kept machine reports it.
+The hardware is that of fake_hosts; the state of the system, the GPUs and the processes is that of
+healthy.toml, as a well kept machine reports it.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,75 +12,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from collbench.core.codec import decode
 from collbench.doctor.check import Evidence
 from collbench.machine.discovery import Recording, record
-from collbench.machine.discovery.recording import (
-    UNLIMITED,
-    GpuCondition,
-    ProcessRecord,
-    SystemRecord,
-)
+from collbench.machine.discovery.recording import GpuCondition, ProcessRecord, SystemRecord
 from tests.support import fake_hosts
 from tests.support.fake_nvml import driver
 
 GIB = 1 << 30
-CONDITION = GpuCondition(
-    persistence=1,
-    compute_mode=0,
-    performance_state=0,
-    throttle_bits=0,
-    sm_mhz=1980,
-    sm_max_mhz=1980,
-    app_sm_mhz=1980,
-    app_default_sm_mhz=1980,
-    memory_mhz=3201,
-    memory_max_mhz=3201,
-    power_mw=300_000,
-    power_limit_mw=700_000,
-    power_default_mw=700_000,
-    temperature_c=40,
-    slowdown_c=89,
-    ecc=1,
-    ecc_pending=1,
-    ecc_corrected=0,
-    ecc_uncorrected=0,
-    remap_pending=0,
-    remap_failed=0,
-    retired_pending=0,
-    recovery_action=0,
-    memory_bytes=141 * GIB,
-    bar1_bytes=256 * GIB,
-    virtualization=0,
-    vbios="96.00.A5.00.1A",
-    pids=(),
-    counters={"pcie_replay_counter": 3, "pcie_count_receiver_error": 4},
-)
-SYSTEM = SystemRecord(
-    memory_bytes=512 * GIB,
-    memory_available_bytes=480 * GIB,
-    shm_bytes=256 * GIB,
-    shm_free_bytes=256 * GIB,
-    load=0.2,
-    busy_cpus=0.1,
-    file_max=9_000_000,
-    numa_balancing=0,
-    ptrace_scope=0,
-    shm_huge="advise",
-    governors=("performance",),
-    is_wsl=False,
-    removes_ipc=False,
-    has_fabric_manager=True,
-    interfaces=("eth0", "lo"),
-)
-PROCESS = ProcessRecord(
-    memlock_bytes=UNLIMITED,
-    open_files=1_048_576,
-    processes=UNLIMITED,
-    stack_bytes=8 << 20,
-    can_trace=False,
-    seccomp=0,
-    namespaces={name: f"{name}:[1]" for name in ("ipc", "net", "pid", "user")},
-)
+_HEALTHY = tomllib.loads(Path(__file__).with_name("healthy.toml").read_text())
+CONDITION = decode(GpuCondition, _HEALTHY["condition"], "condition")
+SYSTEM = decode(SystemRecord, _HEALTHY["system"], "system")
+PROCESS = decode(ProcessRecord, _HEALTHY["process"], "process")
 MACHINES = ("cpus", "dgx1v", "dgx_a100", "hgx_h100", "pcie_box", "h200_vm")
 
 

@@ -14,6 +14,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path as way
 from tests.support.fake_nvml import FakeGpu, FakeLink, FakeNvml, driver
 from tests.support.machines import CUBE_MESH
+from tests.support.tables import cells_of
 
 GPU, SWITCH_CHIP, BRIDGE, NIC, IB = "0x030200", "0x068000", "0x060400", "0x020000", "0x020700"
 SPEED = {1: "2.5 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
@@ -211,45 +212,23 @@ def hgx_h100(root: Path, name: str = "hgx", first_bus: int = 0x10) -> FakeNvml:
     return FakeNvml(cards, lambda a, b: 40 if a // 4 == b // 4 else 50)
 
 
-PCIE_BOX = (
-    "X PIX PXB PXB SYS SYS SYS SYS",
-    "PIX X PXB PXB SYS SYS SYS SYS",
-    "PXB PXB X PIX SYS SYS SYS SYS",
-    "PXB PXB PIX X SYS SYS SYS SYS",
-    "SYS SYS SYS SYS X NODE NODE NODE",
-    "SYS SYS SYS SYS NODE X PHB PHB",
-    "SYS SYS SYS SYS NODE PHB X PHB",
-    "SYS SYS SYS SYS NODE PHB PHB X",
-)
-
-
 def pcie_box(root: Path) -> FakeNvml:
     """8 x RTX 4090: four behind a switch and a switch beneath it; four at root ports of two host
     bridges of the other socket.
     """
     host = Host(root, "pcie")
     host.cpu(SAPPHIRE, {0: ("0-31", 0), 1: ("32-63", 1)})
-    top = "pci0000:16/0000:16:01.0/0000:17:00.0"
-    inner = f"{top}/0000:18:08.0/0000:20:00.0"
-    paths = [
-        f"{top}/0000:18:00.0/0000:19:00.0",
-        f"{top}/0000:18:01.0/0000:1a:00.0",
-        f"{inner}/0000:21:00.0/0000:22:00.0",
-        f"{inner}/0000:21:01.0/0000:23:00.0",
-        "pci0000:80/0000:80:01.0/0000:81:00.0",
-        "pci0000:a0/0000:a0:01.0/0000:a1:00.0",
-        "pci0000:a0/0000:a0:02.0/0000:a2:00.0",
-        "pci0000:a0/0000:a0:03.0/0000:a3:00.0",
-    ]
+    paths, levels = zip(*cells_of(__file__, "pcie-box.tsv"), strict=True)
     cards = []
     for number, path in enumerate(paths):
         numa = number // 4
         cores = range(32 * numa, 32 * numa + 32)
         cards.append(host.card(path, "NVIDIA GeForce RTX 4090", 89, 4, numa, affinity=cores))
-    host.pci(f"{top}/0000:18:09.0/0000:30:00.0", NIC, 4, 16, 0, now=(4, 8), vendor="0x15b3")
-    host.rdma("mlx5_0", f"{top}/0000:18:09.0/0000:30:00.0", "200 Gb/sec (4X HDR)", layer="Ethernet")
-    host.net("ens1np0", f"{top}/0000:18:09.0/0000:30:00.0", 200000)
-    return FakeNvml(cards, meet(PCIE_BOX), lambda a, b, what: 1 if what < 2 else 5)
+    nic = paths[0].replace("18:00.0/0000:19", "18:09.0/0000:30")
+    host.pci(nic, NIC, 4, 16, 0, now=(4, 8), vendor="0x15b3")
+    host.rdma("mlx5_0", nic, "200 Gb/sec (4X HDR)", layer="Ethernet")
+    host.net("ens1np0", nic, 200000)
+    return FakeNvml(cards, meet(levels), lambda a, b, what: 1 if what < 2 else 5)
 
 
 def h200_vm(root: Path) -> FakeNvml:

@@ -83,7 +83,7 @@ class FakeNvml:
         self.bad_fields: set[int] = set()
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        function = getattr(type(self), f"_{name}", None)
+        function = getattr(type(self), f"_{name}", SAID.get(name))
         if function is None and any(key[0] == name for gpu in self.gpus for key in gpu.answers):
             return partial(self._answer, name)
         if function is None or name in self.missing:
@@ -124,37 +124,13 @@ class FakeNvml:
         put(out._obj, index.value)
         return self.refused.get(index.value, 0)
 
-    def _nvmlDeviceGetUUID(self, handle: Any, out: Array[Any], size: Any) -> None:
-        out.value = self._of(handle).uuid.encode()
-
-    def _nvmlDeviceGetName(self, handle: Any, out: Array[Any], size: Any) -> None:
-        out.value = self._of(handle).name.encode()
-
     def _nvmlDeviceGetPciInfo_v3(self, handle: Any, out: Any) -> None:
         out._obj.busId = self._of(handle).bus_id.encode()
-
-    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> None:
-        major._obj.value, minor._obj.value = divmod(self._of(handle).arch, 10)
 
     def _nvmlDeviceGetMigMode(self, handle: Any, now: Any, later: Any) -> int:
         mode = self._of(handle).mig
         now._obj.value = later._obj.value = mode or 0
         return NOT_SUPPORTED if mode is None else 0
-
-    def _nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._of(handle).pcie[0]
-
-    def _nvmlDeviceGetCurrPcieLinkWidth(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._of(handle).pcie[1]
-
-    def _nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._of(handle).pcie[2]
-
-    def _nvmlDeviceGetMaxPcieLinkWidth(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._of(handle).pcie[3]
-
-    def _nvmlDeviceGetGpuMaxPcieLinkGeneration(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._of(handle).pcie[2]
 
     def _nvmlDeviceGetCpuAffinity(self, handle: Any, size: Any, out: Any) -> None:
         for one in self._of(handle).affinity:
@@ -240,6 +216,32 @@ class FakeNvml:
 
     def _nvmlDeviceGetP2PStatus(self, first: Any, second: Any, what: int, out: Any) -> None:
         out._obj.value = self.status(index_of(first), index_of(second), what)
+
+
+def says(values: Callable[[FakeGpu], tuple[object, ...]]) -> Callable[..., None]:
+    """A function of the library that tells these values of a GPU by reference."""
+
+    def call(nvml: FakeNvml, handle: Any, *args: Any) -> None:
+        outs = [getattr(arg, "_obj", arg) for arg in args if hasattr(arg, "_obj") or arg is args[0]]
+        for out, value in zip(outs, values(nvml._of(handle)), strict=True):
+            out.value = value
+
+    return call
+
+
+SAID: dict[str, Callable[..., None]] = {
+    f"nvmlDeviceGet{name}": says(values)
+    for name, values in {
+        "UUID": lambda gpu: (gpu.uuid.encode(),),
+        "Name": lambda gpu: (gpu.name.encode(),),
+        "CudaComputeCapability": lambda gpu: divmod(gpu.arch, 10),
+        "CurrPcieLinkGeneration": lambda gpu: gpu.pcie[:1],
+        "CurrPcieLinkWidth": lambda gpu: gpu.pcie[1:2],
+        "MaxPcieLinkGeneration": lambda gpu: gpu.pcie[2:3],
+        "MaxPcieLinkWidth": lambda gpu: gpu.pcie[3:],
+        "GpuMaxPcieLinkGeneration": lambda gpu: gpu.pcie[2:3],
+    }.items()
+}
 
 
 def put(handle: Any, index: int) -> None:

@@ -1,5 +1,6 @@
 """Frames for tests of compare: rows with what a test does not name filled in."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from collbench.core.frame import frame_of
 from collbench.core.knobs import KNOBS
 from collbench.core.limits import BEHIND_SHARE
 from collbench.core.record import Record
+from collbench.core.units import parse_size
 from tests.support.tables import values_of
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
@@ -88,6 +90,23 @@ def _value(name: str, value: Any) -> Any:
 def records(*rows: dict[str, Any]) -> list[Record]:
     """Rows, as compare.load gives them."""
     return records_of(frame(*rows))
+
+
+def rows_of(lines: Sequence[str]) -> list[Record]:
+    """Rows as text: times of repeats, then columns that differ from those of row()."""
+    return records(*map(_row, lines))
+
+
+def _row(line: str) -> dict[str, Any]:
+    words = [word.partition("=") for word in shlex.split(line)]
+    times = tuple(float(name) for name, equals, _ in words if not equals)
+    return row(times, **{name: _typed(name, value) for name, equals, value in words if equals})
+
+
+def _typed(name: str, value: str) -> object:
+    if name in record.INTEGERS:
+        return parse_size(value)
+    return float(value) if name in record.FLOATS else value
 
 
 def write(rows: pd.DataFrame | Sequence[Record], file: Path) -> None:

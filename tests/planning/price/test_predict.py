@@ -26,6 +26,7 @@ from collbench.planning.price.far import Far
 from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import NIC, RATES, unknown_links
 from collbench.planning.selection import algorithms_of
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 
@@ -240,19 +241,14 @@ def test_a_time_depends_on_all_constants_together_as_on_one() -> None:
         assert next(iter(slopes)) == first
 
 
-def test_changes_that_are_none_are_refused() -> None:
-    for text, word in (
-        ("nvlnk=half", "nvlink"),
-        ("nvlik=", "nothing called"),
-        ("nvlink", "has no value"),
-        ("nvlink=fast", "no value"),
-        ("latency.net=5", "no value"),
-        ("nic=0", "no value"),
-        ("oversubscription=5us", "no value"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            changed(HGX, [text])
-        assert word in f"{caught.value.message} {caught.value.hint}"
+@pytest.mark.parametrize(("text", "word"), cells_of(__file__, "no-changes.tsv"))
+def test_what_is_no_change_is_refused(text: str, word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        changed(HGX, [text])
+    assert word in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_changes_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match="twice"):
         changed(HGX, ["nic=2", "nic=half"])
     with pytest.raises(RefusedError, match="8 GPUs"):

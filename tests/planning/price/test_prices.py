@@ -27,6 +27,7 @@ from collbench.planning.price.gpus import gpu_price, plan_bound, site_of
 from collbench.planning.price.work import cpu_price
 from collbench.schedules.passes import traffic
 from tests.support.batteries import PAIRS, plan_of, problem
+from tests.support.tables import values_of
 from tests.support.tiers import tiered
 
 ON_ONE_HOST = [pair for pair in PAIRS if pair[1] != "hierarchical"]
@@ -50,9 +51,9 @@ def price(plan: Plan, machine: Topology, costs: GpuCosts, *, is_alone: bool = Fa
     return gpu_price(plan, site_of(machine, gpus, costs), is_alone=is_alone)
 
 
-def case_on(machine: Topology, **knobs: Any) -> Plan:
-    """The plan of a case on the GPUs of a machine."""
-    case = Case(**{"backend": "model", **knobs})
+def case_on(machine: Topology, text: str, **knobs: Any) -> Plan:
+    """The plan of a case on the GPUs of a machine, whose knobs are a text and more."""
+    case = Case(**{"backend": "model", **values_of(text), **knobs})
     ceilings = RankLinks(machine, [gpu.id for gpu in machine.gpus])
     limits = ceilings.described(Limits(memory_bytes=1 << 34), case.ranks)
     return resolve(case, replace(limits, orders=ceilings.orders_for(case))).plan
@@ -77,12 +78,9 @@ def test_a_launch_alone_takes_the_time_of_its_pipeline(chunks: int, ranks: int) 
     size, machine = 64 << 20, on_one_switch(8)
     plan = case_on(
         machine,
-        op="broadcast",
-        algo="chain",
-        proto="simple",
+        "op=broadcast algo=chain proto=simple channels=16",
         ranks=ranks,
         size_bytes=size,
-        channels=16,
         chunk=size // chunks // 16,
     )
     bytes_s = pcie(3, 16).usable_gbs * 1e9
@@ -106,17 +104,13 @@ def in_loops(machine: Topology, algo: str, proto: str) -> list[float]:
     for part in PARTS:
         plan = case_on(
             machine,
-            op="allreduce",
+            "op=allreduce channels=2 chunk=256K slots=8 threads=512",
             algo=algo,
             proto=proto,
             ranks=ranks,
             size_bytes=LOOP * part // 8,
-            channels=2,
-            chunk=1 << 18,
             direct="off" if proto == "simple" else "auto",
             slices=4 if proto == "simple" else 0,
-            slots=8,
-            threads=512,
         )
         gpus = [gpu.id for gpu in machine.gpus]
         least = plan_bound(plan, site_of(machine, gpus, gpu_costs()))
@@ -151,7 +145,7 @@ def test_sizes_between_two_loops_are_not_those_of_the_next() -> None:
     rates = []
     for size in (256, 300, 336, 400):
         plan = case_on(
-            machine, op="allreduce", algo="ring", proto="simple", ranks=8, size_bytes=size << 20
+            machine, "op=allreduce algo=ring proto=simple ranks=8", size_bytes=size << 20
         )
         rates.append((size << 20) / price(plan, machine, gpu_costs()))
     assert min(rates) == pytest.approx(max(rates), rel=0.03)
@@ -159,9 +153,7 @@ def test_sizes_between_two_loops_are_not_those_of_the_next() -> None:
 
 @pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "direct")])
 def test_large_sizes_come_to_the_ceiling_of_their_links(op: OpName, algo: str) -> None:
-    plan = case_on(
-        LINKS, op=op, algo=algo, proto="simple", ranks=8, size_bytes=1 << 30, transport="p2p"
-    )
+    plan = case_on(LINKS, "proto=simple ranks=8 size_bytes=1G transport=p2p", op=op, algo=algo)
     shares = {"allreduce": Fraction(14, 8), "allgather": Fraction(7, 8)}
     wanted = (1 << 30) * float(shares[op]) / 364.5e9
     assert price(plan, LINKS, on_links()) == pytest.approx(wanted, rel=0.05)
@@ -171,7 +163,7 @@ def test_large_sizes_come_to_the_ceiling_of_their_links(op: OpName, algo: str) -
 def test_lines_with_flags_take_their_bytes_on_the_links() -> None:
     seconds = {
         proto: price(
-            case_on(LINKS, op="alltoall", algo="direct", proto=proto, ranks=8, size_bytes=1 << 28),
+            case_on(LINKS, "op=alltoall algo=direct ranks=8 size_bytes=256M", proto=proto),
             LINKS,
             on_links(),
         )
@@ -190,7 +182,7 @@ def test_each_hop_and_message_has_its_price(cost: str, op: str, algo: str, times
     kinds = {kind: replace(one, **{cost: 1.0}) for kind, one in on_links().kinds.items()}
     costs = replace(on_links(), kinds=kinds)
     for ranks in (2, 4, 8):
-        plan = case_on(LINKS, op=op, algo=algo, proto="ll", ranks=ranks, size_bytes=64)
+        plan = case_on(LINKS, "proto=ll size_bytes=64", op=op, algo=algo, ranks=ranks)
         assert price(plan, LINKS, costs) == pytest.approx(times * 1e-6 * (ranks - 1), rel=0.01)
 
 
@@ -199,11 +191,7 @@ def test_more_channels_make_a_cta_no_limit() -> None:
         price(
             case_on(
                 LINKS,
-                op="allreduce",
-                algo="ring",
-                proto="simple",
-                ranks=8,
-                size_bytes=1 << 28,
+                "op=allreduce algo=ring proto=simple ranks=8 size_bytes=256M",
                 channels=channels,
             ),
             LINKS,
@@ -217,12 +205,10 @@ def test_more_channels_make_a_cta_no_limit() -> None:
 
 def test_gpus_without_peer_access_go_through_the_host() -> None:
     machine = machine_topology("rtx4090x8")
-    plan = case_on(machine, op="allreduce", algo="ring", ranks=8, size_bytes=1 << 26)
+    plan = case_on(machine, "op=allreduce algo=ring ranks=8 size_bytes=64M")
     assert plan.transport == "shm"
     peers = replace(machine, p2p={})
-    assert case_on(peers, op="allreduce", algo="ring", ranks=8, size_bytes=1 << 26).transport == (
-        "p2p"
-    )
+    assert case_on(peers, "op=allreduce algo=ring ranks=8 size_bytes=64M").transport == "p2p"
 
 
 def test_peer_access_halves_the_hops_of_small_messages() -> None:
@@ -230,15 +216,7 @@ def test_peer_access_halves_the_hops_of_small_messages() -> None:
     machine = machine_topology("gn5-8xp100")
     near, far = (
         price(
-            case_on(
-                machine,
-                op="allreduce",
-                algo="ring",
-                proto="ll",
-                ranks=2,
-                size_bytes=8,
-                transport=by,
-            ),
+            case_on(machine, "op=allreduce algo=ring proto=ll ranks=2 size_bytes=8", transport=by),
             machine,
             replace(gpu_costs(), launch_us=0.0, cta_us=0.0),
         )
@@ -251,8 +229,7 @@ def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
     machine = machine_topology("pcie-4-ib2")
     assert len(machine.hosts) > 1
     near, far = (
-        case_on(machine, op="sendrecv", algo="direct", ranks=ranks, size_bytes=1 << 26)
-        for ranks in (4, 8)
+        case_on(machine, "op=sendrecv algo=direct size_bytes=64M", ranks=ranks) for ranks in (4, 8)
     )
     assert price(far, machine, gpu_costs()) > price(near, machine, gpu_costs())
 
@@ -267,7 +244,7 @@ def test_every_schedule_has_a_price(op: OpName, algo: str, n: int) -> None:
     assert 0 < small < large < 10  # tiny chunks, and four ranks a core
     for proto, direct in product(("ll", "ll128", "simple"), ("off", "auto")):
         plan = case_on(
-            LINKS, op=op, algo=algo, proto=proto, ranks=n, size_bytes=1 << 20, direct=direct
+            LINKS, "size_bytes=1M", op=op, algo=algo, proto=proto, ranks=n, direct=direct
         )
         assert 0 < price(plan, LINKS, gpu_costs()) < 1
 
@@ -275,7 +252,7 @@ def test_every_schedule_has_a_price(op: OpName, algo: str, n: int) -> None:
 def test_one_rank_stands_for_all_where_the_links_treat_all_alike() -> None:
     """Priced as rank by rank: with the GPUs in two names the shortcut is not taken."""
     for op, algo in (("allreduce", "ring"), ("alltoall", "direct"), ("allreduce", "twoshot")):
-        plan = case_on(LINKS, op=op, algo=algo, proto="simple", ranks=4, size_bytes=1 << 24)
+        plan = case_on(LINKS, "proto=simple ranks=4 size_bytes=16M", op=op, algo=algo)
         events = [
             events_of(plan.schedule, slices=1, loops=1, launches=2, slots=plan.slots, few=few)
             for few in (1, 4)
@@ -318,7 +295,7 @@ def test_fewer_threads_are_slower_and_so_is_data_in_no_cache() -> None:
     costs = replace(own, kinds=kinds, cold_us=7.0, cache_mib=50.0)
 
     def seconds(size: int, on: GpuCosts, **knobs: Any) -> float:
-        plan = case_on(LINKS, op="sendrecv", algo="direct", ranks=2, size_bytes=size, **knobs)
+        plan = case_on(LINKS, "op=sendrecv algo=direct ranks=2", size_bytes=size, **knobs)
         return price(plan, LINKS, on)
 
     way = {"proto": "ll", "channels": 1}
