@@ -219,26 +219,7 @@ def _answer(files: Sequence[Path], options: Options) -> int:
     if options["html"] is not None:
         return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
-        from collbench.compare.readers.foreign import TwoRunsError
-
-        try:
-            loaded = _loaded(files)[0]
-        except NoRowError as error:
-            if any(options[name] for name in _WRITTEN):
-                raise
-            say("\n".join(wrapped(f"{error.message}. Next: {error.hint}", width(sys.stdout))))
-            return CHANGED_CODE
-        except TwoRunsError as error:
-            if any(options[name] for name in (*_WRITTEN, "env", "against")):
-                raise
-            from collbench.compare.load import load_runs
-
-            runs = load_runs(error)
-            _say_remarks(runs)
-            said = f"{error.message}. The second against the first:"
-            say("\n".join((*wrapped(said, width(sys.stdout)), "")))
-            return _compare(runs[1], runs[:1], {**options, "force": True})
-        return _show_one(loaded, options)
+        return _answer_one(files, options)
     new, *bases = _loaded(files)
     if options["bases"]:
         return _compare(new, bases, options)
@@ -248,6 +229,30 @@ def _answer(files: Sequence[Path], options: Options) -> int:
             say()
         codes.append(_compare(new, [base], options))
     return CHANGED_CODE if CHANGED_CODE in codes else max(codes)
+
+
+def _answer_one(files: Sequence[Path], options: Options) -> int:
+    """What is asked of one file, which may hold two runs, or a rate that nothing compares with."""
+    from collbench.compare.readers.foreign import TwoRunsError
+
+    try:
+        loaded = _loaded(files)[0]
+    except NoRowError as error:
+        if any(options[name] for name in _WRITTEN):
+            raise
+        say("\n".join(wrapped(f"{error.message}. Next: {error.hint}", width(sys.stdout))))
+        return CHANGED_CODE
+    except TwoRunsError as error:
+        if any(options[name] for name in (*_WRITTEN, "env", "against")):
+            raise
+        from collbench.compare.load import load_runs
+
+        runs = load_runs(error)
+        _say_remarks(runs)
+        said = f"{error.message}. The second against the first:"
+        say("\n".join((*wrapped(said, width(sys.stdout)), "")))
+        return _compare(runs[1], runs[:1], {**options, "force": True})
+    return _show_one(loaded, options)
 
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:

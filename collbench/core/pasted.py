@@ -28,8 +28,10 @@ _SIGNS = dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x3000), " ") | {
 _QUOTED = re.compile(r"\A(?:> ?)+")
 _ENTITY = re.compile(r"&(?:\w{2,8}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _MARKDOWN = re.compile(r"\\([#_*\[\]])")
+_HEADING = re.compile(r"#{2,6}\s+(?=\D)")  # of Markdown; with one # it may be a tool's comment
 # what log drivers that write a JSON object a line call the text of the line
 _KEYS = ("log", "message", "msg", "line", "body", "MESSAGE", "textPayload")
+_ERROR_KEYS = ("error", "err", "exception", "exc_info", "stacktrace")  # and what went wrong
 # what may stand before such an object: a time, a stream, a pod or a container
 _BEFORE_ENTRY = re.compile(r"[^{\"']{1,120}[ \t]")
 _CUT_ENTRY = re.compile(rf'\{{.{{0,2000}}?"(?:{"|".join(_KEYS)})"\s?:\s?"((?:[^"\\]|\\.)*)')
@@ -67,6 +69,8 @@ def plain(line: str) -> str:
         line = _ESCAPE.sub("", line).translate(_SIGNS).rstrip()
     if "](" in line or "://" in line:
         line = _LINK.sub(lambda match: match[1] or match[2], line)
+    if line.startswith("##"):
+        line = _HEADING.sub("", line, count=1)
     return _MARKDOWN.sub(r"\1", line) if "\\" in line else line
 
 
@@ -76,8 +80,8 @@ def entry_of(line: str) -> str | None:
 
     >>> entry_of('{"log":"step \\"1\\"\\n","stream":"stderr","time":"2024"}'), entry_of("{}")
     ('step "1"\n', None)
-    >>> entry_of('[pod/a-0/main] {"msg": "step 1", "level": "info"}')
-    '[pod/a-0/main] step 1'
+    >>> entry_of('[pod/a-0/main] {"msg": "step 1", "error": "no memory", "level": "error"}')
+    '[pod/a-0/main] step 1 no memory'
     """
     if not line.startswith("{"):
         tag = _BEFORE_ENTRY.match(line)
@@ -88,6 +92,9 @@ def entry_of(line: str) -> str | None:
     try:
         entry = json.loads(line, strict=False)
         texts = [entry[key] for key in _KEYS if isinstance(entry.get(key), str)]
+        errors = [entry[key] for key in _ERROR_KEYS if isinstance(entry.get(key), str)]
+        if texts and any(errors):
+            texts = [" ".join((max(texts, key=len).rstrip("\n"), *errors))]
     except (ValueError, RecursionError):
         texts = []
     if not texts and (found := _CUT_ENTRY.match(line)):

@@ -260,8 +260,8 @@ def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[
     """Rows of (table, line, row): one measured several times, in one table or in several that
     differ in nothing, becomes one row with repeats.
 
-    Raises UsageError if tables that were printed at once, or under other conditions, measured the
-    same, or for too many repeats.
+    Raises TwoRunsError if tables that were printed at once, under other conditions, or with all
+    rows faster or slower measured the same, UsageError for too many repeats.
     """
     groups: dict[tuple[object, ...], _Group] = {}
     for one in rows:

@@ -32,7 +32,7 @@ _TIME = re.compile(
 _COUNT = re.compile(r"\b(?:run|iter\w*|trial|repeat\w*|round|rep|pass)\W{0,3}\d+", re.IGNORECASE)
 _LOGGED = re.compile(r"\b(INFO|WARN(?:ING)?|DEBUG|TRACE|ERROR)\b|^(real|user|sys)\s|^\[\S+:\d+\]")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|^\s*(?:```|~~~)\w{0,20}\s*$")  # no words of anybody
-_WORD = re.compile(r"[^\W\d_]{2}|^\s*(?:[A-Z][:.)]|#{2,}\s+\S)")
+_WORD = re.compile(r"[^\W\d_]{2}|^\s*[A-Z](?:[:.)]|\s*\Z)")  # or a letter, as of run A
 _MOST_WORDS = 80  # characters, that are nearest to the table
 _MASK = "~"
 _MASKED = re.compile(r"\s*~+\s*")
@@ -57,8 +57,8 @@ def words_above(before: str, line: Line) -> str:
 
     >>> words_above("", Line(1, "", "== pair 0,1 run 2/9 17:17:30 ==", ""))
     '== pair 0,1 ~/9 ~ =='
-    >>> words_above("", Line(1, "", "## H", "")), words_above("", Line(1, "", "A: 升级", ""))
-    ('## H', 'A: 升级')
+    >>> words_above("", Line(1, "", "H", "")), words_above("", Line(1, "", "A: 升级", ""))
+    ('H', 'A: 升级')
     """
     said = _COUNT.sub(_MASK, _TIME.sub(_MASK, _MARKUP.sub("", line.text)))
     is_said = _WORD.search(said) and not _LOGGED.search(line.text)

@@ -358,10 +358,8 @@ class RunParser:
 
 
 def _is_comment(text: str) -> bool:
-    """Whether nccl-tests wrote a line around its table, and no shell whose prompt is #, nor a
-    heading of Markdown.
-    """
-    if text.startswith("#") and not text.startswith("##"):
+    """Whether nccl-tests wrote a line around its table, and no shell whose prompt is #."""
+    if text.startswith("#"):
         return "Collective test" in text or not _PROGRAM.search(text)
     return HEADING.match(text) is not None
 

@@ -51,7 +51,7 @@ _TITLE = re.compile(
 )
 _BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
 _UCC_FIELD = re.compile(r"(Collective|Memory type|Data ?type|Inplace):\s+(\S{1,40})\s*$")
-_OF_TABLE = re.compile(rf"#(?!#)|\d|{_UCC_FIELD.pattern}")
+_OF_TABLE = re.compile(rf"#|\d|{_UCC_FIELD.pattern}")
 _UCC_HEADING = re.compile(r"(?i:\W{0,9}count\s{1,40}(?:msg_)?size\s{1,40}(?:time, us|avg\b))")
 _BARRED = re.compile(r"^[ \t]{0,40}\|.*", re.MULTILINE)
 _ROUNDING = 0.006  # GB/s, of a bandwidth with two digits
