@@ -3,8 +3,7 @@ what is marked, copied and compared.
 """
 
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import wraps
 from types import SimpleNamespace
@@ -344,10 +343,9 @@ def copied(way: str, **more: Any) -> Case:
     return Case(**{**of, "algo": way, "size_bytes": 1 << 12, **more})
 
 
-@contextmanager
 def copying(
     machine: Machine, cases: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[gpu_copies.CopySession]:
+) -> closing[gpu_copies.CopySession]:
     """A session beside products that take no time, as copies do, so that few fill the window."""
 
     def no_product(card: Any, size: int) -> Any:
@@ -359,10 +357,7 @@ def copying(
     monkeypatch.setattr(gpu_session, "Gemm", no_product)
     monkeypatch.setattr(concurrent, "WINDOW_S", 1e-5)
     session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
-    try:
-        yield session
-    finally:
-        session.close()
+    return closing(session)
 
 
 @pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)

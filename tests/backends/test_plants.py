@@ -2,6 +2,7 @@
 each of them. tests/mpi and tests/gpu have MPI, CUDA and NCCL themselves.
 """
 
+from contextlib import closing
 from itertools import product
 from typing import Any
 
@@ -58,14 +59,11 @@ def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
     (point,) = plan_points([case], LocalGroup())
     assert point.job is not None, point.waived
     opener: Any = TogetherSession if case.is_together else CpuSession
-    session = opener(LocalGroup(), [point.job], hot=hot)
-    try:
+    with closing(opener(LocalGroup(), [point.job], hot=hot)) as session:
         wrong: tuple[Wrong, ...] = session.run(
             point.job, Batch(**{"iterations": 20, **batch})
         ).wrong
         return wrong
-    finally:
-        session.close()
 
 
 @tiered(("mode", "hot", "size_bytes", "kind"), CELLS + KEPT, 3)

@@ -3,6 +3,7 @@ poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and NCCL 
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import product, takewhile
 from types import SimpleNamespace
@@ -124,15 +125,12 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
 
 
 def run_all(plans: list[Plan], hot: bool) -> list[tuple[Wrong, ...]]:
-    session = cpu.CpuSession(LocalGroup(), plans, hot=hot)
     batches = (
         Batch(iterations=3, single_launches=1),
         Batch(iterations=4, aggregate=2, blocking=True, single_launches=5),
     )
-    try:
+    with closing(cpu.CpuSession(LocalGroup(), plans, hot=hot)) as session:
         return [session.run(plan, batches[number % 2]).wrong for number, plan in enumerate(plans)]
-    finally:
-        session.close()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -210,9 +208,8 @@ def test_idle_gpus_are_noticed(
     root = int(op in ("reduce", "gather"))
     one = case(op, place, backend="nccl", root=root, **given)
     options = GpuOptions(launch=mode, isolated=isolated)
-    session = NcclSession(LocalGroup(), [one], hot=hot, options=options)
     batch, singly = Batch(iterations=count), Batch(iterations=2, single_launches=count + 60)
-    try:
+    with closing(NcclSession(LocalGroup(), [one], hot=hot, options=options)) as session:
         assert session.run(one, batch).wrong == ()
         log = list(takewhile(lambda what: what != "exchange", machine.cards[1].log))
         timed = list(between_events(log))
@@ -231,8 +228,6 @@ def test_idle_gpus_are_noticed(
         log = machine.cards[1].log
         most = min(count + 60, timing.GRAPH_LAUNCHES) + 1
         assert " ".join(["barrier record run record"] * most) in " ".join(log)
-    finally:
-        session.close()
 
 
 def between_events(log: list[str]) -> Iterator[str]:

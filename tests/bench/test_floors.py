@@ -5,7 +5,7 @@ is called impossible.
 import csv
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,9 @@ RESULTS = [ROOT / "profiles" / "results" / f"{name}.csv" for name in ("h100x2", 
 
 
 def rows_of(measurement: Measurement) -> list[Record]:
-    try:
+    with closing(measurement):
         measurement.open()
         return list(measurement.records())
-    finally:
-        measurement.close()
 
 
 def measurement_of(cases: Sequence[Case], **settings: Any) -> Measurement:
@@ -145,10 +143,8 @@ def test_a_library_that_returns_at_once_is_impossible(is_planted: bool) -> None:
         workers = measurement.group.shared_workers(Copier, 2, 16 << 20)
         session = LibrarySession(workers, hot=True, start_s=10.0)
         measurement.sessions = {point.session: session}  # type: ignore[dict-item]
-        try:
+        with closing(measurement):
             (row,) = measurement.records()
-        finally:
-            measurement.close()
     assert row.status == ("impossible" if is_planted else "ok"), row.reason
 
 
@@ -240,12 +236,10 @@ def test_gpus_exchange_flags_and_none(isolated: bool, monkeypatch: pytest.Monkey
     run_on(machine, 3, monkeypatch)
     options = SessionOptions(hot=True, gpu=GpuOptions(isolated=isolated))
     session = cuda.BACKEND.open(LocalGroup(), [point.plan], options)  # type: ignore[list-item]
-    try:
+    with closing(session):
         for ways in (2, 1, 0):
             seconds = session.flag_s(10.0, ways)
             assert seconds == pytest.approx(1e-5 / (1 if isolated else FLAG_LAUNCHES))
-    finally:
-        session.close()
     assert flag_source(is_dependent=True) in machine.sources
 
 

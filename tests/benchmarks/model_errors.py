@@ -17,6 +17,7 @@ import csv
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -115,8 +116,7 @@ def draw(backend: str, count: int, file: Path) -> None:
     family, group = FAMILY.load(backend), LocalGroup()
     assert not family.is_peer
     cases = cases_of(backend, count, family.limits(Settings().max_memory))
-    measurement = Measurement(plan_points(cases, group), group, Settings(repeats=5))
-    try:
+    with closing(Measurement(plan_points(cases, group), group, Settings(repeats=5))) as measurement:
         measurement.open()
         with file.open("w", newline="") as out:
             writer = None
@@ -127,8 +127,6 @@ def draw(backend: str, count: int, file: Path) -> None:
                 if out.tell() == 0:
                     writer.writeheader()
                 writer.writerow(row)
-    finally:
-        measurement.close()
 
 
 def errors(name: str, logs: Iterable[float]) -> str:
