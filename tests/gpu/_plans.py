@@ -29,11 +29,18 @@ from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.together import Part, Together
 from collbench.schedules.ir import Schedule, build
-from tests.support.batteries import PAIRS, placements, problem, world_of
+from tests.support.batteries import (
+    PAIRS,
+    UNEVEN_PAIRS,
+    drawn_counts,
+    placements,
+    problem,
+    uneven_problem,
+    world_of,
+)
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.runs import ROOT
 from tests.support.tables import cells_of, values_of
-from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
 PartJob = TypeVar("PartJob", bound=Plan | Case)
 Knobs = dict[str, Any]

@@ -1,9 +1,11 @@
 """Under mpirun: every process is a rank, rank 0 alone speaks; and MPI's own collectives as the
-peer, with a launcher and without.
+peer, with a launcher and without; and traces of messages.
 """
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from shlex import split
 
@@ -13,7 +15,7 @@ from collbench.core.collectives import ALL_OPS
 from collbench.core.record import read
 from tests.support.algorithm_files import pairs
 from tests.support.commands import result_of
-from tests.support.runs import needs_mpi, said_by, under_mpirun
+from tests.support.runs import Run, needs_mpi, said_by, under_mpirun
 from tests.support.tiers import tiered
 
 pytestmark = needs_mpi
@@ -122,3 +124,19 @@ def test_every_session_of_a_long_run_has_its_shared_memory() -> None:
                  "--runs", "12", "--repeats", "1", "-n", "3", "--hot", ranks=2)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "1 row of 12 runs" in done.stdout
+
+
+TRACE = [sys.executable, "-m", "collbench", "trace", "--size", "4K", "--algo", "ring"]
+
+
+@pytest.mark.exhaustive
+def test_messages_of_proxies_are_traced(tmp_path: Path) -> None:
+    file = tmp_path / "ours" / "t.json"  # a run must leave no file of its own
+    file.parent.mkdir()
+    command = [*TRACE, "--transport", "net", "--launches", "2", "--out", str(file)]
+    with Run(tmp_path, under_mpirun(3, command)) as run:
+        assert run.finish() == 0, run.stderr
+    events = json.loads(file.read_text())["traceEvents"]
+    # each of three ranks sends and receives four messages in a launch of a ring
+    begun = Counter(one["name"].split(" rank")[0] for one in events if one["ph"] == "b")
+    assert begun == {"proxy: send to": 24, "proxy: receive from": 24}
