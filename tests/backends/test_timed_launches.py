@@ -18,7 +18,7 @@ from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.cpu.together import TogetherSession
 from collbench.backends.gpu import timing
-from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.backends.nccl.backend import NcclSession
 from collbench.backends.repeat import checked_sets, phase, timed_sets
 from collbench.bench.points import plan_points
@@ -30,7 +30,6 @@ from collbench.core.options import LaunchMode
 from collbench.core.pattern import PERIOD, Wrong, fill, inputs, reduced
 from collbench.launch.local import LocalGroup
 from collbench.planning.planner import resolve
-from tests.support.gpu_session import launches
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import nccl_on
 from tests.support.plants import PLANTS, PlantKind, plant
@@ -215,7 +214,8 @@ def test_the_first_launch_of_each_part_does_not_count(monkeypatch: pytest.Monkey
     clock = lambda launches, key, queues, work_s: [9.0, *[1.0] * (len(queues) - 1)]  # noqa: E731
     monkeypatch.setattr(timing, "_times_in_graph", clock)
     gpu: Any = SimpleNamespace(outside=None)
-    real = launches(gpu, case("allreduce", "out").problem(), lambda *_: None, 3, lambda _: None)
+    problem, nothing = case("allreduce", "out").problem(), lambda *_: None
+    real = Launches(gpu=gpu, problem=problem, queue=nothing, sets=3, wait=nothing, graphs={})
     singly = Batch(single_launches=250, is_checked=False)
     assert timing.timed_singly(real, singly, GpuOptions(), 0.0).launch_times_s == (1.0,) * 250
 
