@@ -7,6 +7,7 @@ made of NumPy arrays. In its one order of events the reference shows what is mov
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -224,54 +225,21 @@ def _edit(
     return replace(program, steps=steps)
 
 
-def _other_slot(program: Program, chance: Random) -> Program | None:
-    """A step reads the slot of another message."""
-    return _edit(
-        program,
-        chance,
-        lambda step: any(ref.kind == SLOT for ref in step.sources),
-        lambda step: step._replace(
-            sources=tuple(
-                ref._replace(message=ref.message + 1) if ref.kind == SLOT else ref
-                for ref in step.sources
-            )
-        ),
-    )
+def _other_slots(step: DeviceStep) -> DeviceStep:
+    """It reads the slots of other messages."""
+    later = (ref._replace(message=ref.message + (ref.kind == SLOT)) for ref in step.sources)
+    return step._replace(sources=tuple(later))
 
 
-def _other_chunk(program: Program, chance: Random) -> Program | None:
-    """A step writes another chunk."""
-    return _edit(
-        program,
-        chance,
-        lambda step: step.targets,
-        lambda step: step._replace(
-            targets=(
-                step.targets[0]._replace(
-                    chunk=step.targets[0].chunk + (-1 if step.targets[0].chunk else 1)
-                ),
-                *step.targets[1:],
-            )
-        ),
-    )
+def _other_chunk(step: DeviceStep) -> DeviceStep:
+    """It writes another chunk."""
+    first, *others = step.targets
+    moved = first._replace(chunk=first.chunk + (-1 if first.chunk else 1))
+    return step._replace(targets=(moved, *others))
 
 
-def _fewer_sources(program: Program, chance: Random) -> Program | None:
-    return _edit(
-        program,
-        chance,
-        lambda step: len(step.sources) > 1,
-        lambda step: step._replace(sources=step.sources[:-1]),
-    )
-
-
-def _other_division(program: Program, chance: Random) -> Program | None:
-    return _edit(
-        program,
-        chance,
-        lambda step: len(step.sources) > 1,
-        lambda step: step._replace(flags=step.flags ^ DIVIDE),
-    )
+def _has_sources(step: DeviceStep) -> bool:
+    return len(step.sources) > 1
 
 
 ProgramFault = Callable[[Program, Random], Program | None]
@@ -281,10 +249,16 @@ PROGRAM_FAULTS: dict[str, ProgramFault] = {
     "drop a signal": lambda program, chance: _drop(program, chance, is_wait=False),
     "signal before the data": _say_early,
     "wait for another message": _other_message,
-    "read another slot": _other_slot,
-    "write another chunk": _other_chunk,
-    "leave out an operand": _fewer_sources,
-    "divide where the sum is not complete, or not where it is": _other_division,
+    "read another slot": partial(
+        _edit, wanted=lambda step: SLOT in [ref.kind for ref in step.sources], change=_other_slots
+    ),
+    "write another chunk": partial(_edit, wanted=lambda step: step.targets, change=_other_chunk),
+    "leave out an operand": partial(
+        _edit, wanted=_has_sources, change=lambda step: step._replace(sources=step.sources[:-1])
+    ),
+    "divide where the sum is not complete, or not where it is": partial(
+        _edit, wanted=_has_sources, change=lambda step: step._replace(flags=step.flags ^ DIVIDE)
+    ),
 }
 OF_LINES = frozenset(tuple(PROGRAM_FAULTS)[4:])
 
