@@ -52,7 +52,6 @@ from tests.support.structures import enumerators, structure
 from tests.support.tiers import pairwise_of, tiered
 from tests.support.written import schedule_of
 
-RANKS = (2, 3, 4, 5, 8)
 AUTOMATIC_RANKS = (2, 3, 4, 8)
 RUNS = (Run(0), Run(0), Run(1))
 
