@@ -32,22 +32,15 @@ needs_mounts = pytest.mark.skipif(
 def doctor(
     folder: Path,
     *args: str,
+    each: Sequence[str] = (),
     prefix: Sequence[str] = (),
     ranks: int = 0,
     extra: Mapping[str, str] | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """The exit code and the JSON of a run, which leaves nothing behind and shows no traceback."""
-    return told(folder, [*DOCTOR, *args, "--json", "-"], prefix, ranks, extra)
-
-
-def told(
-    folder: Path,
-    command: Sequence[str],
-    prefix: Sequence[str],
-    ranks: int,
-    extra: Mapping[str, str] | None,
-) -> tuple[int, dict[str, Any]]:
-    """The exit code and the JSON of a command, started as so many ranks where there are some."""
+    """The exit code and the JSON of a run, started as so many ranks where there are some, which
+    leaves nothing behind and shows no traceback. each: before the command of each rank.
+    """
+    command: Sequence[str] = [*each, *DOCTOR, *args, "--json", "-"]
     if ranks:
         command, prefix = [*prefix, *under_mpirun(ranks, list(command))], ()
     with Run(folder, list(command), extra, prefix) as run:
@@ -99,10 +92,14 @@ def test_what_is_planted_is_found(what: str, tmp_path: Path) -> None:
     for need in case["needs"]:
         if lacks(need):
             pytest.skip(f"needs {need}")
-    around = [word.format(**PLACES) for word in case.get("around", ())]
-    command = [*case.get("each", ()), *DOCTOR, *case["args"].split(), "--json", "-"]
-    ranks = int(case.get("ranks", "0").format(**PLACES))
-    code, document = told(tmp_path, command, around, ranks, case.get("variables"))
+    code, document = doctor(
+        tmp_path,
+        *case["args"].split(),
+        each=case.get("each", ()),
+        prefix=[word.format(**PLACES) for word in case.get("around", ())],
+        ranks=int(case.get("ranks", "0").format(**PLACES)),
+        extra=case.get("variables"),
+    )
     assert code == case.get("code", code)
     if "finds" not in case:
         assert document["findings"] == []
