@@ -89,48 +89,35 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
     for op, algo in PAIRS:
         plan = plan_of(op, algo, proto, found)
         for rank in range(plan.n):
-            memory, where, program = (
-                memory_of(plan.problem, rank),
-                net_layout(plan, rank),
-                lower(plan, rank),
-            )
-            used: list[tuple[int, int]] = []
+            memory, where = memory_of(plan.problem, rank), net_layout(plan, rank)
+            program, used = lower(plan, rank), list[tuple[int, int]]()
             for is_sending, number in where.ends:
-                to = reach(
-                    plan,
-                    rank,
-                    memory,
-                    number,
-                    (program.sending if is_sending else program.receiving)[number],
-                    is_sending=is_sending,
-                )
+                end = (program.sending if is_sending else program.receiving)[number]
+                to = reach(plan, rank, memory, number, end, is_sending=is_sending)
                 assert (to.peer_in, to.peer_out) == (0, 0)
-                for channel in range(plan.channels):
-                    used += [
-                        (word + channel * stride, FLAG_LINE_BYTES)
-                        for word, stride in (
-                            (to.local_flag, to.local_flag_stride),
-                            (to.remote_flag, to.remote_flag_stride),
-                        )
-                    ]
-                    used.append(
-                        (to.slots + channel * to.slots_stride, plan.slots * slot_wire_bytes(plan))
+                used += [
+                    (first + channel * stride, size)
+                    for channel in range(plan.channels)
+                    for first, stride, size in (
+                        (to.local_flag, to.local_flag_stride, FLAG_LINE_BYTES),
+                        (to.remote_flag, to.remote_flag_stride, FLAG_LINE_BYTES),
+                        (to.slots, to.slots_stride, plan.slots * slot_wire_bytes(plan)),
                     )
+                ]
             used.sort()
             assert all(a + size <= b for (a, size), (b, _) in pairwise(used))
             assert {place_of(at)[0][:2] for at, _ in used} <= {(rank, rank)}
-            words = [(at - memory.net, size) for at, size in used if at < memory.net_slots]
-            assert all(where.words <= at and at + size <= where.words_end for at, size in words)
-            assert all(
-                at - memory.net_slots + size <= where.slots_bytes
-                for at, size in used
-                if at >= memory.net_slots
-            )
+            for at, size in used:
+                offset, slot = at - memory.net, at - memory.net_slots
+                assert (
+                    slot + size <= where.slots_bytes
+                    if slot >= 0
+                    else where.words <= offset <= where.words_end - size
+                )
             near = sum(
                 not plan.is_remote(c.src, c.dst)
                 and c.fifo_offset >= 0
-                and c.dst == rank
-                and c.channel == 0
+                and (c.dst, c.channel) == (rank, 0)
                 for c in plan.connections
             )
             assert len(layout(plan, rank).fifo_of) == near
