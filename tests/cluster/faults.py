@@ -14,11 +14,19 @@ from pathlib import Path
 from shlex import split
 from typing import NamedTuple
 
+import pytest
+
 from collbench.core.errors import CollbenchError
 from collbench.core.record import read
-from tests.cluster.lab import Cluster, cluster
-from tests.support.runs import environment
+from tests.cluster.lab import Cluster, cluster, missing
+from tests.support.runs import environment, needs_mpi
 
+# marks of tests on it
+needs_cluster = [
+    pytest.mark.exhaustive,
+    needs_mpi,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster"),
+]
 HOSTS, END_S = 4, 150.0
 SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
 COLLBENCH = (sys.executable, "-m", "collbench")

@@ -19,18 +19,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import split
 
-TOOLS = (
-    "slurmctld",
-    "slurmd",
-    "munged",
-    "ip",
-    "tc",
-    "iptables-legacy",
-    "nsenter",
-    "unshare",
-    "setpriv",
-)
+TOOLS = split("slurmctld slurmd munged ip tc iptables-legacy nsenter unshare setpriv")
 READY_S, END_S, LEFT_S = 60.0, 10.0, 30.0
 RUN, NETWORK = Path("/run"), "10.77.0"
 HEAD = "head"

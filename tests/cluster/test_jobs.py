@@ -7,15 +7,11 @@ from shlex import quote
 
 import pytest
 
-from tests.cluster.lab import Cluster, cluster, missing
-from tests.support.runs import ROOT, environment, needs_mpi
+from tests.cluster.faults import needs_cluster
+from tests.cluster.lab import Cluster, cluster
+from tests.support.runs import ROOT, environment
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    needs_mpi,
-    pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster"),
-    pytest.mark.timeout(900),
-]
+pytestmark = [*needs_cluster, pytest.mark.timeout(900)]
 
 FILES = ROOT / "docs" / "examples" / "cluster"
 SLOW = 2  # the host that sends slowly

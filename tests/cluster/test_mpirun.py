@@ -10,25 +10,14 @@ from typing import Any
 import pytest
 
 from collbench.core.collectives import OPS
-from tests.cluster.faults import COLLBENCH, HOSTS, unplug
-from tests.cluster.lab import NETWORK, Cluster, cluster, missing
+from tests.cluster.faults import COLLBENCH, HOSTS, needs_cluster, unplug
+from tests.cluster.lab import NETWORK, Cluster, cluster
 from tests.support.commands import result_of
-from tests.support.runs import (
-    LONG,
-    STUCK_LIMIT_S,
-    STUCK_TIMEOUT_S,
-    Run,
-    library,
-    mpirun,
-    needs_mpi,
-    sweep,
-)
+from tests.support.runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, library, mpirun, sweep
 
 pytestmark = [
-    pytest.mark.exhaustive,
-    needs_mpi,
+    *needs_cluster,
     pytest.mark.skipif(library() == "Open MPI", reason="needs MPICH and its launcher"),
-    pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster"),
 ]
 
 HUNT = [*COLLBENCH, "hunt", "--json", "-", "--size"]

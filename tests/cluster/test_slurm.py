@@ -15,17 +15,12 @@ import pytest
 
 from collbench.core.record import read
 from collbench.doctor.saved_checks import read_nodes
-from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, tried
-from tests.cluster.lab import Cluster, cluster, missing
+from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, needs_cluster, tried
+from tests.cluster.lab import Cluster, cluster
 from tests.cluster.test_mpirun import by_mpirun
-from tests.support.runs import ROOT, environment, needs_mpi
+from tests.support.runs import ROOT, environment
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    needs_mpi,
-    pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [*needs_cluster, pytest.mark.timeout(600)]
 
 LAUNCHERS = ("srun", "mpirun")
 SHORT = split("sweep --op allreduce --backend cpu --algo ring --sizes 1K --repeats 1 --iters 2")
@@ -71,21 +66,6 @@ def test_a_check_judges_what_it_can(lab: Cluster, tmp_path: Path) -> None:
     assert set(read_nodes(nodes)) <= {"h[1-4]"}  # without numbers, where all were noise
     assert not COMPLAINTS.search(done.stderr), done.stderr
     assert not lab.left()
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path, launcher: str) -> None:
-    for host in range(4):
-        lab.shape(host, f"tbf rate {300 if host == 2 else 800}mbit burst 256k latency 50ms")
-    try:
-        words = [*four_ranks(tmp_path, launcher), *COLLBENCH, "hunt"]
-        done = lab.run(*words, env=environment_of(tmp_path), timeout_s=300)
-    finally:
-        for host in range(4):
-            lab.shape(host)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"host h3, sending", done.stdout), done.stdout
-    assert not re.search(r"SLOW +host h[124]", done.stdout)
 
 
 def test_hosts_that_share_cores_do_not_blame_the_network(lab: Cluster, tmp_path: Path) -> None:

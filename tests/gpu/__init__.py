@@ -6,19 +6,8 @@ runs must not share GPUs):
 
     python3 -m pytest tests/gpu -s -p no:xdist -p no:cacheprovider
 
-One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; topology; communication
-concurrent with matrix multiplications; launches timed one by one; traces; bytes on the wire:
-
-    python3 -m pytest tests/gpu/test_cuda.py -s
-    python3 -m pytest tests/gpu/test_cuda_mpi.py -s
-    python3 -m pytest tests/gpu/test_faults.py -s
-    python3 -m pytest tests/gpu/test_nccl.py -s
-    python3 -m pytest tests/gpu/test_sanitizer.py -s
-    python3 -m pytest tests/gpu/test_topo.py -s
-    python3 -m pytest tests/gpu/test_overlap.py -s
-    python3 -m pytest tests/gpu/test_distribution.py -s
-    python3 -m pytest tests/gpu/test_trace.py -s
-    python3 -m pytest tests/gpu/test_wire.py -s
+A file of them, such as test_cuda.py (one process for all GPUs) or test_cuda_mpi.py (one a GPU), is
+run by itself in the same way.
 
 Run one batch by hand, from its 17th plan on, and the same batch under a launcher:
 
