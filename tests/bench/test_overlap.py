@@ -4,6 +4,7 @@ command with stand-in sessions.
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from shlex import split
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from collbench.backends import FAMILY
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import copies
-from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
+from collbench.backends.gpu.concurrent import EventTimes
 from collbench.backends.nccl import backend as nccl
 from collbench.bench import run_overlap as _run_overlap
 from collbench.bench.overlap import OVERLAP_COLUMNS, compared, progress, times_of
@@ -58,14 +59,7 @@ def test_rates_are_taken_while_both_run() -> None:
     both = EventTimes(
         computing=(*marks(0.0, 2e-3, 20), *marks(41e-3, 1e-3, 20)), launches=marks(0.0, 4e-3, 10)
     )
-    one = ConcurrentRepeat(
-        gemms=1,
-        launches=2,
-        both=(both,),
-        computing_alone=(EventTimes(computing=marks(0.0, 1e-3, 40)),),
-        launches_alone=(EventTimes(launches=marks(0.0, 2e-3, 20)),),
-    )
-    times = times_of(one)
+    times = times_of(replace(repeat(launches=2, ranks=1), both=(both,)))
     assert times.gemm_concurrent == pytest.approx(2e-3)
     assert times.launch_concurrent == pytest.approx(2e-3)
     assert times.gemm_alone == pytest.approx(1e-3)
@@ -77,27 +71,14 @@ def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
     cost them nothing.
     """
     both = EventTimes(computing=marks(0.0, 1e-3, 60), launches=(0.0, 0.3))
-    one = ConcurrentRepeat(
-        gemms=1,
-        launches=1,
-        both=(both,),
-        computing_alone=(EventTimes(computing=marks(0.0, 1e-3, 60)),),
-        launches_alone=(EventTimes(launches=(0.0, 0.06)),),
-    )
-    times = times_of(one)
+    times = times_of(replace(repeat(launch=0.06, ranks=1), both=(both,)))
     assert times.launch_concurrent == pytest.approx(0.3)
     assert times.gemm_concurrent == pytest.approx(1e-3)
 
 
 def test_the_slowest_rank_counts() -> None:
-    slow, fast = repeat(gemm_slower=1.5, ranks=1), repeat(gemm_slower=1.1, ranks=1)
-    one = ConcurrentRepeat(
-        gemms=1,
-        launches=1,
-        computing_alone=fast.computing_alone * 2,
-        launches_alone=fast.launches_alone * 2,
-        both=(*fast.both, *slow.both),
-    )
+    slow, fast = repeat(gemm_slower=1.5), repeat(gemm_slower=1.1)
+    one = replace(fast, both=(fast.both[0], slow.both[0]))
     assert times_of(one).gemm_concurrent == pytest.approx(1.5e-3)
 
 

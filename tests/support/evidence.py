@@ -5,7 +5,7 @@ healthy.toml, as a well kept machine reports it.
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -96,7 +96,7 @@ def awake(recording: Recording) -> Recording:
     )
 
 
-def clean() -> list[Evidence]:
+def clean() -> Iterator[Evidence]:
     """Every machine at rest and under load, with one process and with a rank for every GPU; and two
     equal hosts.
     """
@@ -104,13 +104,7 @@ def clean() -> list[Evidence]:
     machines += [(with_ranks(machine(name), max(2, len(machine(name).gpus))),) for name in MACHINES]
     pair = [machine("hgx_h100", name) for name in ("node1", "node2")]
     machines.append([with_ranks(one, 8, 8 * place, 16) for place, one in enumerate(pair)])
-    return [
-        one
-        for hosts in machines
-        for one in (
-            Evidence(hosts=tuple(hosts)),
-            Evidence(
-                hosts=tuple(hosts), loaded=tuple(map(awake, hosts)), after=tuple(map(awake, hosts))
-            ),
-        )
-    ]
+    for hosts in map(tuple, machines):
+        load = tuple(map(awake, hosts))
+        yield Evidence(hosts=hosts)
+        yield Evidence(hosts=hosts, loaded=load, after=load)
