@@ -7,11 +7,11 @@ Student's t with 3 degrees of freedom, which its repeats share, as runs differ f
     python -m tests.benchmarks.chance_against [--files 400]
 """
 
-import argparse
 from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 
@@ -64,13 +64,10 @@ def nulls(frame: pd.DataFrame, spread: float, count: int) -> Iterator[tuple[bool
         )
 
 
-def main() -> None:
+@click.command()
+@click.option("--files", "count", default=400, help="Simulated files of each line.")
+def main(count: int) -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--files", type=int, default=400, help="simulated files of each line")
-    count = parser.parse_args().files
     frame = own_choices()
     print(f"{count} files a line, {len(frame)} sizes each\n")
     print("| spread | a size below 90% | called worse or better |\n|---|---|---|")

@@ -8,8 +8,7 @@ runs differ from each other; the repeats of a row agree to 1 % or so.
     python -m tests.benchmarks.chance_gains [--files 400]
 """
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -17,6 +16,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Literal
 
+import click
 import numpy as np
 
 from collbench.compare.load import load
@@ -27,6 +27,8 @@ from collbench.tune.nccl_gains import Gains, TunerSetting, gains
 
 # every power of two from 8 bytes to 1 GiB, four collectives
 OWN_ROWS = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"
+Judge = Literal["is_faster", "is_better"]
+JUDGES: tuple[Judge, ...] = ("is_faster", "is_better")
 REPEATS = 3
 REPEAT_SPREAD = 0.005
 SPREADS = (0.005, 0.01, 0.02, 0.03)
@@ -50,10 +52,11 @@ class Truth:
     process_spread: float = 0.0
 
 
-NULLS = (
-    Truth(name="no gain"),
-    Truth(name="no gain, 0.5% by process", process_spread=0.005),
-    Truth(name="no gain, 1% by process", process_spread=0.01),
+NULL = Truth(name="no gain")
+NULLS = (  # how many settings a file has
+    *((NULL, settings) for settings in (6, 12, 24)),
+    (Truth(name="no gain, 0.5% by process", process_spread=0.005), 12),
+    (Truth(name="no gain, 1% by process", process_spread=0.01), 12),
 )
 REAL = (
     Truth(name="5% at 16 sizes", gain=1.05, sizes=16),
@@ -100,21 +103,18 @@ def files(
         logs = moved[..., None] + random.normal(0, REPEAT_SPREAD, (*shape, REPEATS))
         factors = np.exp(logs)
         made = []
-        for number, row in enumerate(rows):
-            for column in range(settings + 1):
-                speed = truth.gain if column == 1 and has_gain[number] else 1.0
-                times = tuple(
-                    float((row.time_us or 0.0) / speed * one) for one in factors[number, column]
-                )
-                timed = replace(row, repeat_times_us=times)
-                if column:
-                    algo, proto, channels, _ = FORCED[column - 1]
-                    timed = replace(timed, algo=algo, proto=proto, channels=channels)
-                made.append(timed)
+        for (number, row), column in product(enumerate(rows), range(settings + 1)):
+            speed = truth.gain if column == 1 and has_gain[number] else 1.0
+            times = (row.time_us or 0.0) / speed * factors[number, column]
+            timed = replace(row, repeat_times_us=tuple(times.tolist()))
+            if column:
+                algo, proto, channels, _ = FORCED[column - 1]
+                timed = replace(timed, algo=algo, proto=proto, channels=channels)
+            made.append(timed)
         yield made
 
 
-def claimed(measured: Gains, judge: Literal["is_faster", "is_better"]) -> set[tuple[str, int]]:
+def claimed(measured: Gains, judge: Judge) -> set[tuple[str, int]]:
     """Where a gain is claimed, by the repeats alone or as the tool does it: collective and size."""
     return {
         (match.op, size)
@@ -128,52 +128,38 @@ def measure(truth: Truth, spread: float, settings: int, count: int) -> tuple[lis
     """Of each file the share of its sizes where a gain is claimed (with a real gain: of those that
     have it), by the repeats alone and as the tool does it.
     """
-    of = {(row.op, row.size_bytes) for row in own_rows() if is_gain(truth, row)} or {
-        (row.op, row.size_bytes) for row in own_rows()
-    }
+    own = own_rows()
+    gaining = [row for row in own if is_gain(truth, row)]
+    of = {(row.op, row.size_bytes) for row in gaining or own}
     shares: tuple[list[float], list[float]] = ([], [])
     for rows in files(truth, spread, settings, count, seed=round(1e5 * spread) + settings):
         measured = gains(rows)
-        shares[0].append(len(claimed(measured, "is_faster") & of) / len(of))
-        shares[1].append(len(claimed(measured, "is_better") & of) / len(of))
+        for share, judge in zip(shares, JUDGES, strict=True):
+            share.append(len(claimed(measured, judge) & of) / len(of))
     return shares
 
 
-def cells(shares: Sequence[float], count: int) -> list[str]:
+def cells(judged: Iterable[Sequence[float]], count: int) -> Iterator[str]:
     """Files with a claim, and the most sizes with one in a file."""
-    return [f"{np.mean([share > 0 for share in shares]):.1%}", f"{round(max(shares) * count)}"]
+    for shares in judged:
+        yield f"{np.mean([share > 0 for share in shares]):.1%}"
+        yield f"{round(max(shares) * count)}"
 
 
-def main() -> None:
+@click.command()
+@click.option("--files", "count", default=400, help="Simulated files of each line.")
+def main(count: int) -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--files", type=int, default=400, help="simulated files of each line")
-    count = parser.parse_args().files
     sizes = len(own_rows())
     print(f"{count} files a line, {sizes} sizes each\n")
     print(
         "| nothing differs | settings | spread | claims, by repeats | most sizes | claims | most |"
     )
     print("|---|---|---|---|---|---|---|")
-    for truth, settings in (
-        (NULLS[0], 6),
-        (NULLS[0], 12),
-        (NULLS[0], 24),
-        (NULLS[1], 12),
-        (NULLS[2], 12),
-    ):
-        for spread in SPREADS:
-            before, after = measure(truth, spread, settings, count)
-            line = (
-                truth.name,
-                str(settings),
-                f"{spread:.1%}",
-                *cells(before, sizes),
-                *cells(after, sizes),
-            )
-            print("| " + " | ".join(line) + " |", flush=True)
+    for (truth, settings), spread in product(NULLS, SPREADS):
+        shares = measure(truth, spread, settings, count)
+        line = (truth.name, str(settings), f"{spread:.1%}", *cells(shares, sizes))
+        print("| " + " | ".join(line) + " |", flush=True)
     print("\n| real gain | " + " | ".join(f"{spread:.1%}" for spread in SPREADS) + " |")
     print("|---|" + "---|" * len(SPREADS))
     for truth in REAL:

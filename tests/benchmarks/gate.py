@@ -11,11 +11,12 @@ pairs: every file against every other; nothing changed between them. Prints Mark
 no test: it takes minutes.
 """
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ LEAST_ROWS = 12  # of a planted group
 LIMIT = 5.0  # of the gate, in percent
 Mask = NDArray[np.bool_]
 Draw = Callable[[pd.DataFrame, np.random.Generator], Mask | None]
+Sides = Callable[[np.random.Generator], tuple[pd.DataFrame, Sequence[pd.DataFrame]]]
 
 
 def read(file: Path) -> pd.DataFrame:
@@ -114,14 +116,12 @@ def is_clean(found: Changes, planted: set[tuple[str, ...]]) -> bool:
     return all(is_planted[group.places].mean() >= 1 / 3 for group in found.called)
 
 
-def plant(
-    frame: pd.DataFrame, bases: Sequence[pd.DataFrame], draw: Draw, percent: float, draws: int
-) -> tuple[int, int, int]:
+def plant(sides: Sides, draw: Draw, percent: float, draws: int) -> tuple[int, int, int]:
     """So many draws; in how many the gate fails, and in how many nothing else is named."""
     count = failed = clean = 0
     for seed in range(draws):
         random = np.random.default_rng(seed)
-        new, base = next(sides(frame, bases, random))
+        new, base = sides(random)
         mask = draw(new, random)
         if mask is None or not mask.any():
             continue
@@ -133,32 +133,23 @@ def plant(
     return count, failed, clean
 
 
-def sides(
-    frame: pd.DataFrame, bases: Sequence[pd.DataFrame], random: np.random.Generator
-) -> Iterator[tuple[pd.DataFrame, Sequence[pd.DataFrame]]]:
-    """The new side and the base of one draw."""
-    if RUNS:
-        runs = [moved(frame, random, SPREAD) for _ in range(RUNS)]
-        base = [one.assign(run=f"base{number}") for number, one in enumerate(runs)]
-        yield moved(frame, random, SPREAD), base
-    else:
-        yield frame, bases or [frame]
-
-
-RUNS, SPREAD = 0, 0.0  # set by the options
-
-
-def print_plants(file: Path, bases: Sequence[Path], draws: int) -> None:
+def print_plants(file: Path, bases: Sequence[Path], draws: int, runs: int, spread: float) -> None:
     """The table of one file."""
     frame, known = read(file), [read(base) for base in bases]
-    percents = (15, 5) if RUNS else (30, 20, 10)
-    print(f"\n{file.name}, {len(frame)} rows, {RUNS or len(bases) or 1} bases, {draws} draws:\n")
+    percents = (15, 5) if runs else (30, 20, 10)
+
+    def sides(random: np.random.Generator) -> tuple[pd.DataFrame, Sequence[pd.DataFrame]]:
+        """The new side and the base of one draw."""
+        base = [moved(frame, random, spread).assign(run=f"base{number}") for number in range(runs)]
+        return (moved(frame, random, spread), base) if runs else (frame, known or [frame])
+
+    print(f"\n{file.name}, {len(frame)} rows, {runs or len(bases) or 1} bases, {draws} draws:\n")
     print("| planted | " + " | ".join(f"+{percent} %" for percent in percents) + " |")
     print("|---|" + "---|" * len(percents))
     for name, draw in DRAWS.items():
         cells = []
         for percent in percents:
-            count, failed, clean = plant(frame, known, draw, percent, draws)
+            count, failed, clean = plant(sides, draw, percent, draws)
             share = 100 / count if count else 0.0
             cells.append(f"{share * failed:.0f} / {share * clean:.0f}" if count else "-")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
@@ -174,25 +165,21 @@ def print_pairs(files: Sequence[Path]) -> None:
         verdicts.append(gate.verdict)
         if gate.verdict == "FAIL":
             print(new, base, [(one.title, round(one.ratio, 3)) for one in found.called])
-    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "unjudged", "worse")}
-    print(f"{len(verdicts)} pairs: {counts}")
+    print(f"{len(verdicts)} pairs: {dict(Counter(verdicts))}")
 
 
-def main() -> None:
+@click.command()
+@click.argument("what", type=click.Choice(("plants", "pairs")))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--draws", default=100)
+@click.option("--runs", default=0)
+@click.option("--spread", default=0.003)
+def main(what: str, files: tuple[Path, ...], draws: int, runs: int, spread: float) -> None:
     """Print what was asked for."""
-    global RUNS, SPREAD
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("plants", "pairs"))
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=0)
-    parser.add_argument("--spread", type=float, default=0.003)
-    given = parser.parse_args()
-    RUNS, SPREAD = given.runs, given.spread
-    if given.what == "pairs":
-        print_pairs(given.files)
+    if what == "pairs":
+        print_pairs(files)
     else:
-        print_plants(given.files[0], given.files[1:], given.draws)
+        print_plants(files[0], files[1:], draws, runs, spread)
 
 
 if __name__ == "__main__":

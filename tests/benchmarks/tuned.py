@@ -10,9 +10,11 @@ turns. Three turns choose the best of the grid, the others give the ratios. It i
 minutes.
 """
 
-import argparse
 import time
 from statistics import median
+from typing import Any
+
+import click
 
 from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint
@@ -33,29 +35,21 @@ from collbench.tune.store import stored
 FASTEST, CHOOSING, TURNS = 3, 3, 8
 
 
-def main() -> None:
+@click.command()
+@click.option("--backend", default="cpu", type=click.Choice(("cpu", "cuda")))
+@click.option("--op", default="allreduce")
+@click.option("--sizes", default="1K:16M", type=Sizes())
+@click.option("--ranks", default=2)
+@click.option("--transport", default="auto")
+@click.option("--turns", default=TURNS)
+def main(op: str, sizes: tuple[int, ...], turns: int, **of: Any) -> None:
     """Measure, and print a line for each collective and size, and the worst and the median."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--op", default="allreduce")
-    parser.add_argument("--sizes", default="1K:16M")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--transport", default="auto")
-    parser.add_argument("--turns", type=int, default=TURNS)
-    asked = parser.parse_args()
-    ops = OPS if asked.op == "all" else asked.op.split(",")
     print(f"{'collective':13} {'size':>5}  grid  {'auto':>6} {'before':>6}  auto, and the best")
-    ratios: list[tuple[float, float]] = []
-    for op in ops:
-        for size in Sizes().convert(asked.sizes, None, None):
-            case = Case(
-                op=op,
-                backend=asked.backend,
-                ranks=asked.ranks,
-                size_bytes=size,
-                transport=asked.transport,
-            )
-            ratios.append(measured(case.rounded(), asked.turns))
+    ratios = [
+        measured(Case(**of | {"op": one, "size_bytes": size}).rounded(), turns)
+        for one in (OPS if op == "all" else op.split(","))
+        for size in sizes
+    ]
     for name, column in zip(("auto", "before"), zip(*ratios, strict=True), strict=True):
         print(f"{name}: worst {max(column):.3f}, median {median(column):.3f} of the best's time")
 

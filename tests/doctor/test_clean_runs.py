@@ -94,8 +94,6 @@ def _bindings(host: Recording, ranks: int, draw: random.Random) -> list[str | No
 
 def _equal(host: Recording, hosts: int) -> tuple[Recording, ...]:
     """So many hosts like that one, with names and ranks of their own."""
-    if hosts == 1:
-        return (host,)
     n = len(host.processes)
     return tuple(
         replace(
