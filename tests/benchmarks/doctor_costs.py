@@ -57,7 +57,7 @@ def environment(variables: Mapping[str, str], planted: bool) -> dict[str, str]:
     return {**kept, **variables} if planted else kept
 
 
-def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, float]], str]:
+def diagnosed(plant: Planted) -> tuple[float, dict[str, str], str]:
     """Seconds, the ratios by size that the doctor gives, and why it has none."""
     _, check, prefix, variables, _ = plant
     start = time.monotonic()
@@ -71,9 +71,7 @@ def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, floa
     ]
     costs = {
         cost["what"].partition(" of ")[2].partition(",")[0]: (
-            cost["ratio"],
-            cost["low"],
-            cost["high"],
+            f"{cost['ratio']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})"
         )
         for finding in findings
         for cost in finding["costs"]
@@ -107,8 +105,8 @@ def truth(plant: Planted, ranks: int) -> dict[str, float]:
     }
 
 
-def main() -> int:
-    """Print a table in Markdown; returns the exit code."""
+def main() -> None:
+    """Print a table in Markdown."""
     from collbench.core.host import has_nvidia_gpus
     from collbench.device.card import device_count
 
@@ -119,13 +117,9 @@ def main() -> int:
         seconds, costs, why = diagnosed(plant)
         true = truth(plant, gpus if plant[4] == "nccl" else 2)
         for size, ratio in true.items():
-            said = f"not measured: {why}"
-            if size in costs:
-                middle, low, high = costs[size]
-                said = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+            said = costs.get(size, f"not measured: {why}")
             print(f"| {plant[0]} | {size} | {said} | {ratio:.2f} | {seconds:.0f} s |", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

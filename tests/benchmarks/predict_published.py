@@ -10,6 +10,7 @@ compared with the tables by which NCCL chooses (tuning.cc), for the smallest mes
 
 import csv
 import math
+from itertools import product
 
 from collbench.core import catalog
 from collbench.core.case import Case
@@ -17,10 +18,10 @@ from collbench.core.collectives import collective
 from collbench.core.text import table
 from collbench.core.units import format_rate, format_size, parse_size
 from collbench.machine.topology.machines import machine_topology
-from collbench.planning.links import RankLinks
 from collbench.planning.predict import Prediction
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
+from tests.benchmarks.recorded_ceilings import links_of
 
 MACHINES = {
     "a100x8-published": "dgx-a100",
@@ -49,74 +50,53 @@ def published() -> list[list[str]]:
     lines = []
     for name, machine_name in MACHINES.items():
         rows = csv.DictReader(catalog.results()[name].read_text().splitlines())
-        topology = machine_topology(machine_name)
         known = [row for row in rows if row["status"] == "ok" and row["placement"] == "out"]
+        machine, links = cluster(machine_name), links_of(machine_name)
         for row in known:
-            op, ranks, size = row["op"], int(row["ranks"]), int(row["size_bytes"])
-            machine = cluster(machine_name)
-            if machine.hosts == 1:
-                machine = machine.with_gpus(ranks)
-            best = Prediction(machine, collective(op).name).best(machine.hosts, size)
+            ranks, size = int(row["ranks"]), int(row["size_bytes"])
+            busbw, op = float(row["busbw_gbs"]), collective(row["op"]).name
+            joined = machine.with_gpus(ranks) if machine.hosts == 1 else machine
+            best = Prediction(joined, op).best(machine.hosts, size)
             assert best is not None
-            busbw = float(row["busbw_gbs"])
-            case = Case(
-                op=collective(op).name, backend="nccl", ranks=ranks, size_bytes=size, algo="auto"
-            )
-            gpus = [gpu.id for gpu in topology.gpus]
-            top = RankLinks(topology, gpus).ceiling(case, None)
-            lines.append(
-                [
-                    machine_name,
-                    op,
-                    str(ranks),
-                    format_size(size),
-                    format_rate(busbw),
-                    f"{best.algo} {best.plan.proto}",
-                    format_rate(best.busbw_gbs(case.op)),
-                    f"{best.busbw_gbs(case.op) / busbw:.2f}",
-                    "-" if top is None else f"{top.gbs / busbw:.2f}",
-                ]
-            )
+            case = Case(op=op, backend="nccl", ranks=ranks, size_bytes=size, algo="auto")
+            top = links.ceiling(case, None)
+            about = f"{machine_name} {row['op']} {ranks} {format_size(size)} {format_rate(busbw)}"
+            ours = best.busbw_gbs(op)
+            by = [f"{best.algo} {best.plan.proto}", format_rate(ours), f"{ours / busbw:.2f}"]
+            lines.append([*about.split(), *by, "-" if top is None else f"{top.gbs / busbw:.2f}"])
     return lines
 
 
 def tables_of_nccl() -> list[list[str]]:
     """Latencies over hosts of 8 x H100 by NCCL's tables and by ours, of 8 bytes."""
     prediction, lines = Prediction(cluster("hgx-h100"), "allreduce"), []
-    hosts = (2, 16, 128, 2048)
-    for (algo, proto), (base, near, far) in _NCCL_US.items():
-        for number in hosts:
-            n = 8 * number
-            if algo == "ring":
-                between = 2 * (number - 1)
-                us = base + (2 * (n - 1) - between) * near + between * far
-            else:
-                us = base + 2 * ((n // number - 1) * near + math.log2(number) * far)
-            point = prediction.of(number, 8, algo, proto)
-            assert point is not None
-            ours = point.seconds * 1e6
-            lines.append([algo, proto, str(n), f"{us:.0f}", f"{ours:.0f}", f"{ours / us:.2f}"])
+    for (algo, proto), hosts in product(_NCCL_US, (2, 16, 128, 2048)):
+        base, near, far = _NCCL_US[algo, proto]
+        if algo == "ring":
+            us = base + 14 * hosts * near + 2 * (hosts - 1) * far
+        else:
+            us = base + 2 * (7 * near + math.log2(hosts) * far)
+        point = prediction.of(hosts, 8, algo, proto)
+        if point is None:
+            continue  # more CTAs than a GPU holds at once
+        ours = point.seconds * 1e6
+        numbers = f"{8 * hosts} {us:.0f} {ours:.0f} {ours / us:.2f}"
+        lines.append([algo, proto, *numbers.split()])
     return lines
 
 
 def main() -> None:
     """Print both tables."""
-    heads = ("machine", "op", "ranks", "size", "published", "predicted by", "busbw")
+    heads = ("machine", "op", "ranks", "size", "published", "predicted by", "busbw", "over it")
     lines = published()
-    for line in table((*heads, "over it", "ceiling over it"), lines, {2, 3, 4, 6, 7, 8}):
-        print(line)
-    for about, keep in (("all", 1), ("from 64M on", 1 << 26)):
+    print("\n".join(table((*heads, "ceiling over it"), lines, {2, 3, 4, 6, 7, 8})))
+    for which, keep in (("all", 1), ("from 64M on", 1 << 26)):
         ratios = sorted(float(line[7]) for line in lines if parse_size(line[3]) >= keep)
-        print(
-            f"{about}: median {ratios[len(ratios) // 2]:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}"
-        )
+        middle = ratios[len(ratios) // 2]
+        print(f"{which}: median {middle:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}")
     print()
-    for line in table(
-        ("algorithm", "proto", "ranks", "NCCL's us", "ours", "over it"),
-        tables_of_nccl(),
-        {2, 3, 4, 5},
-    ):
-        print(line)
+    about = ("algorithm", "proto", "ranks", "NCCL's us", "ours", "over it")
+    print("\n".join(table(about, tables_of_nccl(), {2, 3, 4, 5})))
 
 
 if __name__ == "__main__":
