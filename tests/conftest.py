@@ -132,3 +132,9 @@ def _files_of_results_are_parsed_once() -> Iterator[None]:
 def invoke(capfd: commands.Capture) -> commands.Invoke:
     """Run a command in this process: its exit code, and what it says."""
     return partial(commands.invoke, capfd)
+
+
+@pytest.fixture
+def says(invoke: commands.Invoke) -> commands.Says:
+    """Run a command that must end with a code: what it prints."""
+    return partial(commands.says, invoke)

@@ -26,7 +26,7 @@ from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckLine, CheckUnit, Expectation, Measured, Verdict
 from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
-from tests.support.commands import Invoke, result_of
+from tests.support.commands import Invoke, Says, result_of
 from tests.support.corrupt import skip
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun
@@ -105,13 +105,17 @@ def far_faster(document: Any) -> dict[str, list[Expectation]]:
 
 @pytest.mark.exhaustive
 def test_a_check_is_a_reference_only_if_it_is_saved(
-    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says,
+    two_collectives: None,
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", steady)
-    assert invoke(*CHECK)[0] == UNJUDGED_CODE
-    code, out, err = invoke(*CHECK, "--save")
-    assert (code, "UNKNOWN: 1 of" in out) == (UNJUDGED_CODE, True)
+    says(UNJUDGED_CODE, *CHECK)
+    out, err = says(UNJUDGED_CODE, *CHECK, "--save")
+    assert "UNKNOWN: 1 of" in out
     assert "Saved as a reference" in err
     code, out, _ = invoke(*CHECK, "--json", "-")
     document = result_of(out)
@@ -125,30 +129,28 @@ def steady(name: str, value: float, unit: CheckUnit, record: Record | None) -> M
 
 
 def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nobody")
     tune = "tune", "--backend", "cpu", "--op", "allreduce", "--sizes", "8", "--budget", "1s"
     for command in ((*CHECK, "--save"), tune):
-        code, _, err = invoke(*command)
-        assert code == 3
-        assert "Error: what is found cannot be kept: " in err
+        assert "Error: what is found cannot be kept: " in says(3, *command).err
 
 
 @pytest.mark.exhaustive
 def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
-    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, two_collectives: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", lambda *of: replace(steady(*of), is_noisy=True))
-    assert invoke(*CHECK, "--save")[0] == UNJUDGED_CODE
+    says(UNJUDGED_CODE, *CHECK, "--save")
     assert read_nodes(None) == {}
     monkeypatch.setattr(_run_check, "_measured", steady)
     far = [Expectation(value=1e9, source="check 2026-11-23")]
     known = {f"rank0 -> rank1, {unit}": far for unit in ("us", "GB/s")}
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
     bad = tmp_path / "bad.txt"
-    assert invoke(*CHECK, "--save", "--bad", str(bad))[0] == 1
+    says(1, *CHECK, "--save", "--bad", bad)
     ((host, (kept,)),) = read_nodes(None).items()
     assert (kept.verdict, kept.is_reference) == ("FAIL", False)
     assert bad.read_text() == f"bad: {host}\n"
@@ -166,26 +168,24 @@ def test_what_is_not_reached_in_time_is_unknown(
 
 
 def test_earlier_checks_are_forgotten(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     started = "2026-11-23T10:00:00+00:00"
     keep(SavedCheck(host="h", kind="m", started=started, verdict="PASS", values={"a": 1.0}), None)
     assert invoke("check", "--forget") == (0, "Forgot 1 check.\n", "")
     assert invoke("check", "--forget") == (0, "No check is saved.\n", "")
-    code, _, err = invoke("check", "--forget", "--ranks", "2")
-    assert (code, "--forget checks nothing" in err) == (2, True)
+    assert "--forget checks nothing" in says(2, "check", "--forget", "--ranks", "2").err
 
 
 def test_wrong_data_fails(
-    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None, says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "arithmetic", skip)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     noise = partial(replace, is_noisy=True)
     monkeypatch.setattr(_run_check, "_measured", lambda *of: noise(steady(*of)))
-    code, out, _ = invoke(*CHECK, "--save")
-    assert code == 1
+    out = says(1, *CHECK, "--save").out
     ((kept,),) = read_nodes(None).values()  # also where no number can be kept
     assert (kept.verdict, kept.values) == ("FAIL", {})
     assert re.search(r"^FAIL +allreduce 4K +wrong: rank \d element \d+: got", out, re.MULTILINE)
@@ -321,7 +321,11 @@ def test_a_node_that_lost_devices_does_not_pass(
 
 @pytest.mark.exhaustive
 def test_without_its_gpus_a_node_fails_until_somebody_chooses_the_cpus(
-    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says,
+    two_collectives: None,
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("collbench.bench.ranks.has_nvidia_gpus", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -329,8 +333,7 @@ def test_without_its_gpus_a_node_fails_until_somebody_chooses_the_cpus(
     keep(had, tmp_path)
     nodes = ("--nodes", str(tmp_path))
     for _ in range(2):
-        code, out, _ = invoke("check", "--save", *nodes)
-        assert (code, "there were 8 x NVIDIA H200" in out) == (1, True)
+        assert "there were 8 x NVIDIA H200" in says(1, "check", "--save", *nodes).out
     assert invoke(*CHECK, *nodes)[0] != 1
     *_, last = read_nodes(tmp_path)[host_name()]
     assert (last.verdict, last.devices) == ("FAIL", {"CPU core": usable_cores()})

@@ -9,21 +9,19 @@ import pytest
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.trace.critical_path import critical_path, late_rank
 from collbench.bench.trace.graph import launch_graph
-from collbench.cli import run
 from collbench.core.case import Case
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.planner import resolve
-from tests.support.commands import Capture, result_of
+from tests.support.commands import Says, result_of
 
 
-def test_files_and_the_screen(capfd: Capture, tmp_path: Path) -> None:
+def test_files_and_the_screen(says: Says, tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     places = ["--out", str(file), "--launches", "30"]  # in some of which a rank waits for the other
     places += ["--json", "-"]
-    code = run(["trace", "--size", "4K", "-n", "2", "--algo", "ring", "--proto", "ll", *places])
-    out, err = capfd.readouterr()
-    assert code == 0
+    case = ("--size", "4K", "-n", "2", "--algo", "ring", "--proto", "ll")
+    out, err = says(0, "trace", *case, *places)
     document = result_of(out)
     assert len(document["launches_us"]) == 30
     assert document["slowdown"]["low"] <= document["slowdown"]["high"]

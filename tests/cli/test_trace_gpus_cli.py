@@ -4,28 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
 from collbench.core.errors import UnavailableError
 from collbench.device import card
-from tests.support.commands import Capture, result_of
+from tests.support.commands import Says, result_of
 from tests.support.played import LINK_S
 from tests.support.traced_gpus import TracedSession, plant
 
 SMALL = ("--op", "allreduce", "--size", "64K")
 
 
-def said(capfd: Capture, *args: str) -> str:
-    """What a command that succeeds prints on one line."""
-    assert run([*args]) == 0
-    return " ".join(capfd.readouterr().out.split())
-
-
 def test_the_choice_and_the_fullest_link_come_first(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert run(["trace", "--backend", "cuda", *SMALL]) == 0
-    out = " ".join(capfd.readouterr().out.split())
+    out = says(0, "trace", "--backend", "cuda", *SMALL).words
     assert out.startswith("Chosen: ")
     assert ", pdl " in out
     assert "us, and its bytes over the fullest link (GPU0 -> GPU1, NVLink 4 x18) " in out
@@ -35,26 +27,22 @@ def test_the_choice_and_the_fullest_link_come_first(
 
 
 def test_gpus_without_cupy_name_what_to_install(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise UnavailableError("this host has GPUs, but CuPy is not installed", "pip install it")
 
     monkeypatch.setattr("collbench.backends.gpu.session.has_nvidia_gpus", lambda: True)
     monkeypatch.setattr(card, "load_cupy", missing)
-    assert run(["trace", "--backend", "cuda", *SMALL]) == 3
-    assert "pip install it" in capfd.readouterr().err
+    assert "pip install it" in says(3, "trace", "--backend", "cuda", *SMALL).err
 
 
-def test_a_late_gpu_is_named(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_late_gpu_is_named(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plant(monkeypatch)
     monkeypatch.setattr(TracedSession, "late", {1: 40.0})
     file = tmp_path / "chain.json"
     case = ("--backend", "cuda", *SMALL, "--algo", "ring", "--proto", "simple")
-    assert run(["trace", *case, "--json", str(file)]) == 0
-    out, err = capfd.readouterr()
+    out, err = says(0, "trace", *case, "--json", file)
     assert "rank 1 came " in out
     assert "if messages take as long one way as the other, and else to " in err
     found = result_of(file.read_text())

@@ -12,7 +12,7 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import ResultFile
 from collbench.core.record import Record
-from tests.support.commands import Capture, result_of
+from tests.support.commands import Capture, Says, result_of
 from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
 from tests.support.tiers import tiered
@@ -89,15 +89,14 @@ CODES = Path(__file__).with_name("exit-codes.tsv").read_text().splitlines()
 
 
 @tiered("line", [line for line in CODES if line[0] != "#"], 4)
-def test_exit_codes(invoke: Invoke, line: str) -> None:
+def test_exit_codes(says: Says, line: str) -> None:
     code, _, words = line.partition("\t")
-    assert invoke(*words.split())[0] == int(code)
+    says(int(code), *words.split())
 
 
-def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
+def test_a_gate_says_what_it_cannot_tell(says: Says) -> None:
     """With one base a single row that is 20 % slower may be so by chance: that is no pass."""
-    code, _, err = invoke("late", "base", "--fail-below", "5%")
-    assert code == 5
+    err = says(5, "late", "base", "--fail-below", "5%").err
     assert "not judged: 1 row took over 5% longer, which may be chance" in err
     assert "3 runs of the base (--base A B C)" in err
 
@@ -112,15 +111,14 @@ def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) 
     assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
 
 
-def test_talk_goes_to_stderr(invoke: Invoke) -> None:
-    code, out, err = invoke("slow.csv", "base.csv", "--fail-below", "5%", "--color", "never")
-    assert code == 1
+def test_talk_goes_to_stderr(says: Says) -> None:
+    out, err = says(1, "slow.csv", "base.csv", "--fail-below", "5%", "--color", "never")
     assert "slow.csv: one line left out" in err
     assert "1 row slower by more than 5%" in err
     assert "not judged" not in err
     assert out.startswith("new slow.csv, base base.csv")
     assert "\033" not in out
-    assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]
+    assert "\033[31m" in says(0, "slow.csv", "base.csv", "--color", "always").out
 
 
 def test_noise_is_said_before_what_differs(invoke: Invoke) -> None:
@@ -158,14 +156,14 @@ def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: 
         assert bool(cases["failure"]) == (code == 1)
 
 
-def test_no_failure_of_junit_is_without_a_reason(invoke: Invoke) -> None:
-    for gate in ((), ("--fail-below", "5%")):
-        _, out, _ = invoke("slow", "base", "--junit", "-", *gate)
+def test_no_failure_of_junit_is_without_a_reason(says: Says) -> None:
+    for code, gate in ((0, ()), (1, ("--fail-below", "5%"))):
+        out = says(code, "slow", "base", "--junit", "-", *gate).out
         failures = ElementTree.fromstring(out).findall("testcase/failure")
         assert failures and all(one.get("message") for one in failures)
 
 
-def test_a_document_on_stdout_stands_alone(invoke: Invoke) -> None:
-    code, out, err = invoke("new", "base", "--json", "-")
-    assert (code, result_of(out)["gate"]) == (0, None)
+def test_a_document_on_stdout_stands_alone(says: Says) -> None:
+    out, err = says(0, "new", "base", "--json", "-")
+    assert result_of(out)["gate"] is None
     assert "rows compared" in err

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
-from collbench.cli import run
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.core import catalog
@@ -26,7 +25,7 @@ from collbench.core.text import escaped
 from collbench.core.verdict import interval
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.commands import Capture
+from tests.support.commands import Says
 from tests.support.frames import records, row
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
@@ -256,7 +255,7 @@ def test_what_is_not_known_is_not_told() -> None:
 
 
 @pytest.mark.exhaustive
-def test_two_files_show_what_changed(tmp_path: Path, capsys: Capture) -> None:
+def test_two_files_show_what_changed(tmp_path: Path, says: Says) -> None:
     base, target = tmp_path / "base.csv", tmp_path / "page.html"
     given = pd.read_csv(H200, dtype=str, keep_default_na=False)
     slow = (given["op"] == "allreduce") & (given["algo"] == "ring") & (given["status"] == "ok")
@@ -266,8 +265,7 @@ def test_two_files_show_what_changed(tmp_path: Path, capsys: Capture) -> None:
             for cell in given.loc[slow, name]
         ]
     given.to_csv(base, index=False)
-    assert run(["compare", str(H200), str(base), "--html", str(target)]) == 0
-    said = capsys.readouterr()
+    said = says(0, "compare", H200, base, "--html", target)
     assert said.out == ""
     assert f"# wrote {target}" in said.err
     parsed = Parsed(target.read_text())
@@ -346,12 +344,10 @@ def test_the_same_file_gives_the_same_page(h200: str) -> None:
     assert page(load(H200)) == h200
 
 
-def test_a_page_is_of_two_files_at_most(capsys: Capture) -> None:
+def test_a_page_is_of_two_files_at_most(says: Says) -> None:
     small = str(EXAMPLES / "first-run.csv")
     files = [str(file) for file in catalog.results().values()]
-    assert run(["compare", *files[:3], "--html", "x.html"]) == 2
-    assert "two files at most" in capsys.readouterr().err
+    assert "two files at most" in says(2, "compare", *files[:3], "--html", "x.html").err
     # unlike machines, without --force
-    assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2
-    assert run(["compare", small, "--html", "-"]) == 0
-    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
+    says(2, "compare", files[0], files[1], "--html", "x.html")
+    assert says(0, "compare", small, "--html", "-").out.startswith("<!DOCTYPE html>")

@@ -17,7 +17,7 @@ from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
 from collbench.jobs.tables.log import log_json, log_lines
-from tests.support.commands import Invoke, result_of
+from tests.support.commands import Invoke, Says, result_of
 from tests.support.runs import SHARED
 from tests.support.tables import cells_of, values_of
 
@@ -212,12 +212,10 @@ def test_of_lines_that_run_together_it_is_said_that_more_may_stand_there() -> No
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_log_that_powershell_redirected(encoding: str, tmp_path: Path, invoke: Invoke) -> None:
+def test_a_log_that_powershell_redirected(encoding: str, tmp_path: Path, says: Says) -> None:
     file = tmp_path / "job.log"
     file.write_bytes(f"\ufeff{CRASHED}".encode(encoding))
-    code, out, _ = invoke("log", str(file))
-    assert code == 1
-    assert "FAULT  crashed" in out
+    assert "FAULT  crashed" in says(1, "log", file).out
 
 
 @pytest.mark.parametrize("fail_on", ["cost", "risk", "never"])
