@@ -31,7 +31,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,  # so more examples repeat what passed before; tests/attack draws anew
     max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("ci")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.compare.load import load
@@ -16,9 +16,7 @@ KINDS = [(version, op) for version in VERSIONS for op in version.ops]
 
 
 @tiered(("version", "op"), KINDS, 3, ids=[f"{version.name}-{op}" for version, op in KINDS])
-@settings(
-    deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_version_of_every_collective(
     tmp_path: Path, version: Version, op: str, data: st.DataObject

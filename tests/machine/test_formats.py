@@ -3,8 +3,8 @@
 import gzip
 import json
 from dataclasses import fields
+from operator import add
 from pathlib import Path
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +18,9 @@ from collbench.machine.topology.model import Topology
 from tests.fuzz import mutate
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, REAL, labels, matrix, needs_real, real_files
+from tests.support.topologies import OWN, labels, matrix, needs_real, real_files
 
-SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
+SAMPLES = [file.read_text() for file in (*sorted(OWN.iterdir()), *real_files())]
 SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
 
 
@@ -215,35 +215,20 @@ def is_clean(text: str) -> None:
         return
 
 
-@settings(max_examples=120)
-@given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
-def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
-    is_clean(mutate.text(Random(seed), SAMPLES[which]))
-
-
-@settings(max_examples=60)
-@given(
-    text=st.text(max_size=200),
-    before=st.sampled_from(
-        [
-            "",
-            "<system>",
-            "\tGPU0\tGPU1\n",
-            '{"format": "collbench-topology", ',
-            '<topology version="2.0">',
-        ]
-    ),
+BEGINNINGS = (
+    "",
+    "<system>",
+    "\tGPU0\tGPU1\n",
+    '{"format": "collbench-topology", ',
+    '<topology version="2.0">',
 )
-def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
-    is_clean(before + text)
+MANGLED = st.builds(mutate.text, st.randoms(use_true_random=False), st.sampled_from(SAMPLES))
 
 
-@needs_real
-@settings(max_examples=60)
-@given(seed=st.integers(0, 2**32))
-def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
-    files = [file for file in real_files() if REAL in file.parents]
-    is_clean(mutate.text(Random(seed), files[seed % len(files)].read_text()))
+@settings(max_examples=240)
+@given(st.one_of(MANGLED, st.builds(add, st.sampled_from(BEGINNINGS), st.text(max_size=200))))
+def test_any_text_gives_nothing_but_messages(text: str) -> None:
+    is_clean(text)
 
 
 def test_many_devices_in_bounded_time() -> None:
