@@ -1,5 +1,5 @@
 """nccl-tests' text, of all versions since 2019 and through any launcher, becomes rows; what cannot
-be told apart or understood is refused with its line.
+be told apart or understood is refused with its line; ranks of a launch line.
 """
 
 import re
@@ -10,10 +10,12 @@ import pytest
 
 from collbench.compare.join import apart, is_foreign, join
 from collbench.compare.load import load
+from collbench.compare.readers.launch_line import conditions_of_command, launched_ranks
 from collbench.compare.readers.proof import ranks_of
 from collbench.core.errors import UsageError
 from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import REAL, RUNS, check_form, needs_shared, written
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 
@@ -85,3 +87,15 @@ def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:
     assert not len(join(one_way, [ours]).compared)
     reasons = " ".join(apart(one_way, ours))
     assert "nothing has the same conditions: one-way window-64 | -" in reasons
+
+
+@pytest.mark.parametrize(("line", "ranks"), cells_of(__file__, "launch-lines.tsv"))
+def test_ranks_of_a_launch_line(line: str, ranks: str) -> None:
+    assert launched_ranks(line) == (int(ranks) if ranks else None)
+
+
+def test_sizes_and_files_are_no_conditions() -> None:
+    one = conditions_of_command("+ mpirun -np 2 /a/b/x_perf -b 8 -e 1M -n 20 | tee a.txt", "x_perf")
+    other = conditions_of_command("$ mpirun -np 2 ./x_perf -b 1M -e 1G -n 5 > b.txt", "x_perf")
+    assert one == other == "mpirun -np 2 x_perf"
+    assert conditions_of_command("mpirun -np 2 ./x_perf -R 1", "x_perf") != one

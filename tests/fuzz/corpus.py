@@ -8,12 +8,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from collbench.machine.discovery import dumps, record
+from collbench.machine.discovery import dumps
 from collbench.machine.formats import topology_json
 from collbench.machine.topology.machines import machine_topology
 from tests.fuzz import mutate
 from tests.support import algorithm_files, fake_hosts
-from tests.support.fake_nvml import driver
 from tests.support.results import sample_json
 
 ROOT = Path(__file__).parent.parent.parent
@@ -88,8 +87,8 @@ def topologies() -> tuple[Sample, ...]:
     ]
     machine = machine_topology("pcie-2x2")
     own = Sample(text=topology_json.write(machine), ending=".json", change=mutate.document)
-    with TemporaryDirectory() as folder, driver(fake_hosts.dgx1v(Path(folder))):
-        recording = dumps([record(Path(folder))])
+    with TemporaryDirectory() as folder:
+        recording = dumps([fake_hosts.asked(Path(folder), fake_hosts.dgx1v(Path(folder)))])
     return (*samples, own, Sample(text=recording, ending=".json", change=mutate.document))
 
 

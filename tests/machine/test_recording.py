@@ -9,10 +9,10 @@ import re
 import pytest
 
 from collbench.core.errors import UsageError
-from collbench.machine.discovery import dumps, links_table, loads, record, topology_of
+from collbench.machine.discovery import dumps, links_table, loads, topology_of
 from tests.fuzz import mutate
 from tests.support import fake_hosts as hosts
-from tests.support.fake_nvml import driver
+from tests.support.fake_hosts import asked
 from tests.support.tables import cells_of
 
 
@@ -20,8 +20,7 @@ from tests.support.tables import cells_of
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file of a box with everything but NVLinks to switches."""
     root = tmp_path_factory.mktemp("box")
-    with driver(hosts.dgx1v(root)):
-        return dumps([record(root)])
+    return dumps([asked(root, hosts.dgx1v(root))])
 
 
 @pytest.mark.parametrize(("keys", "value", "words"), cells_of(__file__, "broken-recordings.tsv"))
