@@ -21,10 +21,8 @@ from collbench.planning.price.constants import cpu_costs
 from tests.fuzz import mutate
 from tests.support.runs import SHARED
 from tests.support.tables import cells_of
+from tests.support.topologies import WIRED
 
-WIRED = tuple(
-    name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
-)
 FACTS = {name: [int(one) for one in facts] for name, *facts in cells_of(__file__, "machines.tsv")}
 
 

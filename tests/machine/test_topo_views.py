@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.web.svg import Rect, width_of
 from collbench.machine import formats
 from collbench.machine.discovery import LinkRow
 from collbench.machine.formats import nccl_xml
 from collbench.machine.topology.hosts import part, without
-from collbench.machine.topology.machines import has_links, machine_topology
+from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.views import matrix as matrix_module
@@ -32,7 +31,7 @@ from tests.machine.test_reads import text_of
 from tests.support import machines
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, real_files
+from tests.support.topologies import OWN, WIRED, real_files
 
 
 def of_catalogue(name: str) -> Callable[[], Topology]:
@@ -297,7 +296,7 @@ def boxes_and_points(root: ElementTree.Element) -> tuple[list[Rect], list[tuple[
 
 DRAWABLE = [
     *(pytest.param(make, id=make.__name__) for make in ALL),
-    *(pytest.param(of_catalogue(one), id=one) for one in names("machines") if has_links(one)),
+    *(pytest.param(of_catalogue(one), id=one) for one in WIRED),
     *(
         pytest.param(partial(formats.read, file), id=file.name)
         for file in (*sorted(OWN.iterdir()), *real_files())

@@ -3,8 +3,10 @@ ranks on them and numbering of the ranks.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from pathlib import Path
 from shlex import split
@@ -23,7 +25,6 @@ from collbench.core.world import World, host_numbers
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import along, lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_copy
@@ -201,43 +202,27 @@ def test_plans_of_one_shape_are_equal_and_one_host_changes_nothing() -> None:
     assert near.plan.digest == resolve(case, Limits(hosts=(0, 0, 1, 1))).plan.digest
 
 
-@pytest.fixture(scope="module")
-def plans() -> list[Plan]:
-    found = []
-    for hosts, op in product(((0, 1, 0, 1), (0, 0, 1, 1)), SERVED):
-        for algo in ("hierarchical", "ring", "tree"):
-            root = 2 if collective(op).is_rooted else 0
-            if (algo, op) not in (("tree", "allgather"), ("tree", "reducescatter")):
-                schedule = schedule_of(op, hosts, root, algo)
-                found.append(
-                    lay_out(
-                        problem(op, 4, root=root, count=611),
-                        schedule,
-                        direct=algo == "hierarchical",
-                        slots=3,
-                        channels=2,
-                        chunk_bytes=256,
-                    )
-                )
-    return found
-
-
-@pytest.fixture(scope="module")
-def session(plans: list[Plan]) -> Iterator[cpu.CpuSession]:
-    """Four ranks of this host, of which the schedules believe that they are on two."""
-    found = cpu.CpuSession(LocalGroup(), plans, hot=True)
-    yield found
-    found.close()
-
-
 @pytest.mark.exhaustive
-def test_cpu_equals_reference(plans: list[Plan], session: cpu.CpuSession) -> None:
-    for seed, plan in enumerate(plans):
-        inputs = random_inputs(plan.problem, seed)
-        wanted = reference.ReferenceSession().once(plan, inputs)
-        for rank, output in enumerate(session.once(plan, inputs)):
-            if collective(plan.problem.op).wants(plan.n, plan.problem.root, rank):
-                assert output.tobytes() == wanted[rank].tobytes(), f"rank {rank} of {plan.problem}"
+def test_cpu_equals_reference() -> None:
+    """Four ranks of this host, of which the schedules believe that they are on two."""
+    plans = []
+    for hosts, op in product(((0, 1, 0, 1), (0, 0, 1, 1)), SERVED):
+        root = 2 if collective(op).is_rooted else 0
+        for algo in ("hierarchical", "ring", "tree"):
+            if (algo, op) not in (("tree", "allgather"), ("tree", "reducescatter")):
+                schedule, what = (
+                    schedule_of(op, hosts, root, algo),
+                    problem(op, 4, root=root, count=611),
+                )
+                layout = partial(lay_out, what, schedule, slots=3, channels=2, chunk_bytes=256)
+                plans.append(layout(direct=algo == "hierarchical"))
+    with closing(cpu.CpuSession(LocalGroup(), plans, hot=True)) as session:
+        for seed, plan in enumerate(plans):
+            inputs = random_inputs(plan.problem, seed)
+            wanted = reference.ReferenceSession().once(plan, inputs)
+            for rank, output in enumerate(session.once(plan, inputs)):
+                if collective(plan.problem.op).wants(plan.n, plan.problem.root, rank):
+                    assert output.tobytes() == wanted[rank].tobytes(), (rank, plan.problem)
 
 
 class TwoHosts(LocalGroup):
