@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -18,9 +17,9 @@ import pytest
 from collbench.cli import cli
 from collbench.compare import runs as runs_module
 from collbench.compare.runs import RunFacts, SavedRun, folder_of_runs, remove, saved, saved_runs
-from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.errors import UnavailableError
 from collbench.core.interrupt import Interrupted
-from collbench.core.record import header, line_of, read, values_of
+from collbench.core.record import read
 from collbench.doctor.saved_checks import SavedCheck, keep
 from tests.support.commands import MODEL, Says
 
@@ -279,39 +278,3 @@ def test_nodes_are_listed_as_json_and_broken_files_are_named(says: Says, tmp_pat
     assert (node["host"], node["verdict"], node["slower_by_percent"]) == ("n1", "PASS", None)
     assert "No check can be read in n2.jsonl" in err
     says(3, "runs", "--nodes", tmp_path / "none")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({"wrong": 5}, "5 wrong elements in a row that is ok"), ({"ranks": -4}, "-4 ranks")],
-)
-def test_a_row_that_contradicts_itself_is_refused(
-    sweep: Says, change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "own.csv"
-    sweep("--csv", file)
-    row, *_ = read(file)
-    file.write_text(header() + line_of(values_of(replace(row, **change))))
-    with pytest.raises(UsageError, match=f"line 2: {message}"):
-        read(file)
-
-
-def test_what_got_slower_is_bad_for_prometheus_without_a_gate(
-    says: Says, sweep: Says, tmp_path: Path
-) -> None:
-    new, base, text = (tmp_path / name for name in ("new.csv", "base.csv", "verdict.prom"))
-    sweep("--csv", base)
-    slower = [
-        replace(
-            row,
-            time_us=3 * (row.time_us or 0.0),
-            time_low_us=3 * (row.time_low_us or 0.0),
-            time_high_us=3 * (row.time_high_us or 0.0),
-            repeat_times_us=tuple(3 * one for one in row.repeat_times_us),
-            busbw_gbs=(row.busbw_gbs or 0.0) / 3,
-        )
-        for row in read(base)
-    ]
-    new.write_text(header() + "".join(line_of(values_of(row)) for row in slower))
-    says(0, "compare", new, base, "--prometheus", text)
-    assert 'grade="bad"} 1' in text.read_text()
