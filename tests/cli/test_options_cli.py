@@ -92,6 +92,7 @@ def test_help_names_every_registered_part() -> None:
         ["--version"],
         ["algos"],
         ["algos", "nobody"],
+        ["topo", "--machine", "dgx-1v"],
         ["sweep", "--help"],
         ["compare", "nothing.csv"],
     ],

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
 from collbench.doctor.check_verdict import CheckLine
 from collbench.doctor.run_overview import Overview, _fields, numbers
-from tests.support.commands import MODEL, Invoke, Says
+from tests.support.commands import MODEL, Invoke
 from tests.support.frames import records, row
 from tests.support.json_shape import SCHEMA, check_shape
 
@@ -126,10 +125,3 @@ def test_what_judges_has_the_form_that_is_documented(args: tuple[str, ...], invo
     check_shape(json.loads(invoke(*args, "--json")[1]))
     judges = {rule["if"]["properties"]["command"]["pattern"] for rule in SCHEMA["allOf"]}
     assert sum(bool(re.search(one, f"collbench {' '.join(args)}")) for one in judges) == 1
-
-
-def test_a_topology_in_the_envelope_is_read_again(says: Says, tmp_path: Path) -> None:
-    file = str(tmp_path / "machine.json")
-    assert run(["topo", "--machine", "dgx-1v", "--json", file]) == 0
-    there = says(0, "topo", "--machine", "dgx-1v", "--rates").out
-    assert says(0, "topo", "--from", file, "--rates").out == there

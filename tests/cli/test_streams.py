@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -104,29 +105,22 @@ def test_a_mistake_of_ours_is_two_lines(says: Says, monkeypatch: pytest.MonkeyPa
     assert "Traceback" in says(1, "topo", "--machine", "pcie-4").err
 
 
-def test_too_few_processes_for_a_thread_are_said(
-    says: Says, monkeypatch: pytest.MonkeyPatch
+NOT_LOADED = ImportError("a long\nadvice")
+NOT_LOADED.__cause__ = ImportError("libblas.so: failed to map segment")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError("can't start new thread"), "cannot start a thread: processes are limited"),
+        (NOT_LOADED, "a library cannot be loaded: libblas.so: failed to map segment\n"),
+    ],
+)
+def test_what_the_system_refuses_is_said(
+    says: Says, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
-    def full(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("collbench.bench.show_topology.matrix", full)
-    err = says(3, "topo", "--machine", "pcie-4").err
-    assert "Error: cannot start a thread: processes are limited" in err
-
-
-def test_a_library_that_cannot_be_loaded_is_said(
-    says: Says, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        try:
-            raise ImportError("libblas.so: failed to map segment")
-        except ImportError as error:
-            raise ImportError("a long\nadvice") from error
-
-    monkeypatch.setattr("collbench.bench.show_topology.matrix", broken)
-    err = says(3, "topo", "--machine", "pcie-4").err
-    assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err
+    monkeypatch.setattr("collbench.bench.show_topology.matrix", Mock(side_effect=error))
+    assert f"Error: {why}" in says(3, "topo", "--machine", "pcie-4").err
 
 
 def test_a_message_is_cut_in_its_middle(says: Says) -> None:

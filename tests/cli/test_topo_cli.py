@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +18,11 @@ from collbench.bench.pairs import RankPair
 from collbench.cli import run
 from collbench.core.errors import HangError
 from collbench.machine import formats
+from collbench.machine.discovery import dumps
 from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
+from tests.support import fake_hosts
 from tests.support.commands import Capture, Invoke, Says
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.runs import ROOT, needs_mpi, said_by, under_mpirun
@@ -213,42 +214,15 @@ def test_ranks_on_cpus_measure_to_json(tmp_path: Path) -> None:
         ]
 
 
-def test_links_of_a_recording_have_their_counters(
-    says: Says, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = SimpleNamespace(
-        gpu=0,
-        link=5,
-        is_active=False,
-        version="2.2",
-        remote="GPU 3",
-        speed_gbs=25.781,
-        replay=1,
-        recovery=2,
-        crc=None,
-    )
-    fake = ModuleType("collbench.machine.discovery")
-    fake.links_table = lambda recording: [row]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "collbench.machine.discovery", fake)
-    monkeypatch.setattr("collbench.machine.discovery", fake, raising=False)
-    finds(monkeypatch, dgx1v(), SimpleNamespace(gpus=(1,), hostname="dgx"))
-    lines = says(0, "--links").out.splitlines()
-    assert lines[1].split() == ["0", "5", "no", "2.2", "GPU", "3", "25.8", "1", "2", "unknown"]
-    assert any("PCIe switch 0000:01:00.0 - GPU0" in line for line in lines)
+def test_links_of_a_recording_have_their_counters(says: Says, tmp_path: Path) -> None:
+    nvml = fake_hosts.dgx1v(tmp_path)
+    link = nvml.gpus[0].links[1]
+    link.is_active, link.replay, link.crc = False, 1, 2
+    (tmp_path / "dgx.json").write_text(dumps([fake_hosts.asked(tmp_path, nvml)]))
+    lines = says(0, "--from", tmp_path / "dgx.json", "--links").out.splitlines()
+    assert lines[2].split() == ["0", "1", "no", "2.0", "unknown", "unknown", "1", "0", "2"]
+    assert any("PCIe switch" in line and "- GPU0" in line for line in lines)
     assert not any("NVLink 2" in line for line in lines)
-
-
-def test_ranks_but_the_first_are_silent(
-    says: Says, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        _show_topology, "_of_machine", lambda name: _show_topology.ShownTopology(topology=dgx1v())
-    )
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setenv("PMI_RANK", "1")
-    assert invoke("--machine", "dgx-1v") == (0, "", "")
-    monkeypatch.setenv("PMI_RANK", "0")
-    assert says(0, "--machine", "dgx-1v").out.startswith("      GPU0")
 
 
 def test_a_screen_without_branches_gets_letters() -> None:
