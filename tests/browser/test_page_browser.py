@@ -228,21 +228,23 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
     assert browser.complaints() == []
 
 
+def place_of_1g(browser: Browser) -> tuple[float, float]:
+    """Where the last point of the first curve is on the screen."""
+    browser.run("document.getElementById('plot').scrollIntoView()")
+    x, y = browser.run(
+        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
+        " 2])(document.querySelectorAll('#chart circle')[12])"
+    )
+    return x, y
+
+
 def test_pointer_and_keyboard_tell_a_points_numbers(
     browser: Browser, pages: dict[str, str]
 ) -> None:
     browser.look(pages["h200"] + "#op=allreduce&axis=busbw&backend=nccl")
     assert browser.run(TIP) == ""
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    x, y = place_of_1g(browser)
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     given = load(H200).frame
     one = given[
         (given["op"] == "allreduce")
@@ -264,14 +266,8 @@ def test_pointer_and_keyboard_tell_a_points_numbers(
     browser.look(
         pages["h200"] + "#op=allreduce&axis=busbw&backend=nccl", width=390, height=844, phone=True
     )
-    browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.ask(
-        "Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": place[0], "y": place[1]}]
-    )
+    x, y = place_of_1g(browser)
+    browser.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
     browser.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert "nccl, 1G" in browser.run(TIP)
 
