@@ -217,16 +217,6 @@ def test_the_option_that_compares_other_groups_is_named(tmp_path: Path, says: Sa
     says(0, *files, "--across", "channels,group")
 
 
-@pytest.mark.exhaustive
-def test_a_default_sweep_beside_the_shipped_one_names_the_way(says: Says) -> None:
-    """Without a launcher nothing is of the group of the shipped rows: no pass, and a hint."""
-    examples = Path(__file__).parent.parent.parent / "docs" / "examples"
-    mine = str(examples / "first-run.csv")
-    for base in ([str(SWEEP)], ["--against", "h200x4"], ["--against", "--fail-below", "5%"]):
-        assert "to compare them still: --across group" in says(1, mine, *base).out
-        assert "group: local | mpi" in says(0, mine, *base, "--across", "group").out
-
-
 def test_the_hint_names_columns_that_do_make_rows_comparable(tmp_path: Path, says: Says) -> None:
     """No column is different in all rows, and still no row has its like."""
     new, base = (tmp_path / name for name in ("new.csv", "base.csv"))

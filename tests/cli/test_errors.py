@@ -36,6 +36,7 @@ MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repe
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
 RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
+FIRST, BASE = ROOT / "docs/examples/first-run.csv", ROOT / "profiles/results/h200x4.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
 REFUSALS, SAID = (
@@ -56,7 +57,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     for name, text in {**of, "old": json.dumps(old)}.items():
         (broken / name).write_text(text)
     (broken / "packed").write_bytes(gzip.compress(whole.encode(), mtime=0)[:-40])
-    given = {"rows": RESULTS, "matrix": MATRIX, "job": JOB, "broken": broken, "nl": "\n"}
+    given = {
+        "first": FIRST,
+        "base": BASE,
+        "rows": RESULTS,
+        "matrix": MATRIX,
+        "job": JOB,
+        "broken": broken,
+        "nl": "\n",
+    }
     return {**given, "logs": ROOT / "tests/data/nccl-logs"}
 
 

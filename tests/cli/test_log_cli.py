@@ -11,19 +11,12 @@ import pytest
 from tests.support.commands import Invoke, Says, stdin_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
-HEALTHY = DATA / "rccl-2.21.txt"
-SLOW = DATA / "v2.28-srun-two-sockets.txt"
 FAILED = DATA / "v2.18-mpirun-ib-error.txt"
 
 
 @pytest.fixture
 def invoke(invoke: Invoke) -> Invoke:
     return partial(invoke, "log")
-
-
-def test_what_a_healthy_host_prints_is_no_fault(says: Says) -> None:
-    out = says(0, DATA / "healthy.txt", "--fail-on", "risk").out
-    assert not any(word in out for word in ("FAULT", "RISK", "of an error"))
 
 
 def test_files_that_cannot_be_read_or_say_nothing(tmp_path: Path, says: Says) -> None:
@@ -70,16 +63,10 @@ def test_documents(tmp_path: Path, says: Says) -> None:
 
 
 def test_a_hang(tmp_path: Path, says: Says) -> None:
-    assert "rank-behind: rank 2" in says(1, "--hang", DATA / "hang.txt").out
     # without it too it says what is wrong in any job, and that there is more to ask
     said = says(1, DATA / "hang.txt")
     assert "mismatched-collective" in said.out and "rank-behind" not in said.out
     assert "If the job hangs, --hang names who did not come" in said.err
-    dumps = [str(DATA / f"recorder_rank_{rank}.json") for rank in (0, 1)]
-    assert "rank-behind: rank 1" in says(1, *dumps).out
-    assert "rank-behind: rank 2" in says(1, DATA / "ras.txt").out
-    says(0, "--hang", HEALTHY, "--fail-on", "risk")
-    says(2, "--hang", str(SLOW.parent / "interleaved.txt"))
     pickled = tmp_path / "nccl_trace_rank_0"
     pickled.write_bytes(b"\x80\x02}q\x00.")
     assert "pickle" in says(2, pickled).err

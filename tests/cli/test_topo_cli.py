@@ -232,14 +232,6 @@ def test_a_screen_without_branches_gets_letters() -> None:
     assert raw.getvalue() == b"|- a\n|  `- b?\n"
 
 
-def test_a_machine_of_the_catalogue(says: Says) -> None:
-    pytest.importorskip("collbench.machine.topology.machines")
-    out = says(0, "--machine", "dgx-1v", "--rings", "--rates").out
-    assert "GPU0 - GPU3  NV2" in out
-    assert out.count("  ring ") == 6
-    assert "nope" in says(2, "--machine", "nope").err
-
-
 def test_json_and_xml_are_read_back(says: Says, tmp_path: Path, dgx: Topology) -> None:
     formats = pytest.importorskip("collbench.machine.formats")
     for option, name in (("--json", "dgx.json"), ("--xml", "dgx.xml")):
