@@ -14,6 +14,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from unittest.mock import patch
 
 import pandas as pd
@@ -126,6 +127,17 @@ def _files_of_results_are_parsed_once() -> Iterator[None]:
 
     with patch.object(own, "read", read), patch.object(frame, "frame_of", table_of):
         yield
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder for states and tuning files of a test's own."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    commands.forget_tuning()
+    yield tmp_path
+    monkeypatch.undo()
+    commands.forget_tuning()
 
 
 @pytest.fixture

@@ -102,9 +102,8 @@ def test_the_json_has_the_bounds_of_noise_that_the_screen_has() -> None:
     ],
 )
 def test_every_result_is_json_in_one_envelope(
-    args: tuple[str, ...], invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    args: tuple[str, ...], invoke: Invoke, home: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code, out, _ = invoke(*args, "--json")
     document = json.loads(out)
     check_shape(document)

@@ -18,11 +18,9 @@ from collbench.compare.runs import saved_runs
 from collbench.compare.tables.summary import summary_lines
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.record import Record, header, read, to_line
-from collbench.planning.tuning import read as read_tuning
-from collbench.planning.tuning import tuning_of
 from tests.support import frames
 from tests.support.algorithm_files import pairs
-from tests.support.commands import MODEL, ONE_REPEAT, Says
+from tests.support.commands import MODEL, ONE_REPEAT, Says, forget_tuning
 from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
 from tests.support.tiers import tiered
@@ -67,10 +65,7 @@ def test_a_sweep_of_the_model_is_exact(says: Says, tmp_path: Path) -> None:
     assert "best" in out
 
 
-def test_a_sweep_says_what_it_measures_and_what_came_of_it(
-    says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_a_sweep_says_what_it_measures_and_what_came_of_it(says: Says, home: Path) -> None:
     args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
     out = says(0, "sweep", "--backend", "model", *args).out
     head = [line for line in out.splitlines() if line.startswith("# ")]
@@ -105,26 +100,19 @@ def test_the_model_prices_a_launch_alone_and_says_what_decided(says: Says, tmp_p
     assert (behind.chosen, alone.chosen, opened.chosen) == ("asked", "asked", "priced")
 
 
-def test_a_sweep_says_first_whether_a_tuning_file_decided(
-    says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_sweep_says_first_whether_a_tuning_file_decided(says: Says, home: Path) -> None:
     sweep = ("sweep", "--backend", "reference", "--algo", "ring", "--sizes", "64", "--ranks", "2")
-    file = tmp_path / "collbench/tuning/mine.toml"
+    file = home / "collbench/tuning/mine.toml"
     file.parent.mkdir(parents=True)
     machine = '[machine]\nkind = "cpu"\nmodels = []\njoined = "memory"\nranks = [2]\n'
     rows = '[mine]\nsource = "a sweep"\nrows = [{ slots = 8 }]\n'
-    file.write_text(f'title = "my cores"\n{machine}{rows}')
     before = says(0, *sweep).out
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    tuning_of.cache_clear()
-    try:
-        out = says(0, *sweep).out
-        file.write_text(f'title = "my cores"\n{machine}{rows.replace("8", "0")}')
-        read_tuning.cache_clear()
-        tuning_of.cache_clear()
-        err = says(2, *sweep).err
-    finally:
-        tuning_of.cache_clear()
+    file.write_text(f'title = "my cores"\n{machine}{rows}')
+    forget_tuning()
+    out = says(0, *sweep).out
+    file.write_text(f'title = "my cores"\n{machine}{rows.replace("8", "0")}')
+    forget_tuning()
+    err = says(2, *sweep).err
     told = "# auto: no tuning file fits this machine; by cpu (2 cores of an AMD EPYC)"
     assert before.splitlines()[1] == told
     joined = re.sub(r"\n#  |\s", "", out)  # the name of the file is cut where the line ends

@@ -5,7 +5,6 @@ a search on real ranks.
 import errno
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from collbench.core.host import cpu_name
 from collbench.planning.tuning import Machine
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
-from tests.support.commands import Says
+from tests.support.commands import Says, forget_tuning
 from tests.support.corrupt import element
 from tests.support.runs import needs_mpi, said_by, under_mpirun
-from tests.tune.test_store import fresh
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
 TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
@@ -32,14 +30,7 @@ POINT = TunedPoint(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    fresh()
-    yield tmp_path
-    monkeypatch.undo()
-    fresh()
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def keep(*points: TunedPoint) -> Store:
@@ -47,7 +38,7 @@ def keep(*points: TunedPoint) -> Store:
     for point in points:
         store = store.with_point(point)
     store.save(None)
-    fresh()
+    forget_tuning()
     return store
 
 
@@ -198,7 +189,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(says: Says, home: Path) -> 
     assert point.gain_low == pytest.approx(10), done.stdout
     assert point.values
     assert f"{point.choice}, " in done.stdout
-    fresh()
+    forget_tuning()
     after = says(0, *SWEEP, "--sizes", "8K", "--dry-run").out
     assert f"8K  {point.choice.split()[0]} " in after
     assert "chunks of 64\n" not in after

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from collbench.cli import run
+from collbench.planning import tuning
 from tests.support.json_shape import check_shape
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
@@ -50,6 +51,12 @@ def says(invoke: Invoke, code: int, *args: str | Path, **variables: str) -> Said
         found, *told = invoke(*map(str, args))
     assert found == code, told
     return Said(*told)
+
+
+def forget_tuning() -> None:
+    """What this process has read of tuning files, which a test writes."""
+    tuning.read.cache_clear()
+    tuning.tuning_of.cache_clear()
 
 
 @contextmanager

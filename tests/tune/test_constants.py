@@ -115,10 +115,9 @@ def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_better", [True, False])
 def test_a_machine_learns_its_constants(
-    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
+    says: Says, home: Path, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
 ) -> None:
     """Which are kept where they are better than those before."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(Calibration, "is_better", is_better)
     monkeypatch.setattr(constants, "POINTS", 30)
     monkeypatch.setattr(constants, "CHECKED", 10)
@@ -130,8 +129,8 @@ def test_a_machine_learns_its_constants(
     assert "simple.send_gbs" in out and "half within" in out
     if not is_better:
         assert "the constants before price this machine better" in err
-        assert not (tmp_path / "collbench").exists()
+        assert not (home / "collbench").exists()
         return
-    (file,) = (tmp_path / "collbench" / "machines").iterdir()
+    (file,) = (home / "collbench" / "machines").iterdir()
     assert str(file) in " ".join(err.split()) or "prices this machine now" in err
     says(0, "sweep", "--backend", "model", "--machine", file, "--sizes", "1K")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collbench.core.case import Case, Problem
+from collbench.core.case import Case
 from collbench.core.collectives import OpName
 from collbench.core.errors import UsageError
 from collbench.core.world import World
@@ -268,18 +268,7 @@ def test_more_ranks_than_cores_take_longer() -> None:
 
 def test_bytes_of_the_traffic_are_those_that_events_move() -> None:
     schedule = registered("allreduce", "ring", World(n=4))
-    plan = lay_out(
-        Problem(
-            op="allreduce",
-            n=4,
-            root=0,
-            block_count=1 << 20,
-            dtype="float32",
-            redop="sum",
-            in_place=False,
-        ),
-        schedule,
-    )
+    plan = lay_out(problem("allreduce", 4, count=1 << 20), schedule)
     events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, few=1)
     moved = sum(pieces for event in events.events for _, pieces in event.sent)
     assert moved * Fraction(1, 4) == traffic(schedule).sent
