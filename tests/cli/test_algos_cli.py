@@ -1,6 +1,5 @@
 """`collbench algos`: the list, the drawings, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.algorithm_files import pairs
-from tests.support.commands import Invoke, Says
+from tests.support.commands import Says
 
 
 def test_algos_lists_every_pair(says: Says) -> None:
@@ -41,7 +40,7 @@ def test_algos_writes_a_page(says: Says, tmp_path: Path) -> None:
     assert says(0, *RING, "--html", "-").out == page.read_text()
 
 
-def test_algos_shows_how_messages_are_cut(says: Says, invoke: Invoke) -> None:
+def test_algos_shows_how_messages_are_cut(says: Says) -> None:
     knobs = ("--size", "1M", "--proto", "ll128", "--channels", "2", "--slots", "4")
     out = says(0, *RING, *knobs).out
     assert "loop        3 of a channel, of 240K each, the last one of 32K" in out
@@ -58,11 +57,10 @@ def test_algos_shows_how_messages_are_cut(says: Says, invoke: Invoke) -> None:
     assert "chunk       4, 4 in a loop" in out  # of which three are empty
     out = says(0, *RING, "--size", "1T", "--proto", "ll", "--channels", "1").out
     assert "loop        8388608 of a channel, of 128K each" in out
-    code, out, _ = invoke(*RING, *knobs, "--json")
-    data = json.loads(out)["data"]
-    assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")
-    code, out, _ = invoke("algos", "halving", "--op", "reduce", "--ranks", "5", "--json")
-    assert "tail" not in json.loads(out)["data"]["steps"][0]
+    steps = says(0, *RING, *knobs, "--json").result["steps"]
+    assert (len(steps), steps[8]["tail"]) == (28, "2")
+    data = says(0, "algos", "halving", "--op", "reduce", "--ranks", "5", "--json").result
+    assert "tail" not in data["steps"][0]
 
 
 def test_algos_draws_a_file(says: Says, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckLine, CheckUnit, Expectation, Measured, Verdict
 from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
-from tests.support.commands import Invoke, Says, result_of
+from tests.support.commands import Invoke, Says
 from tests.support.corrupt import skip
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun
@@ -52,14 +52,18 @@ def two_collectives(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_check_and_its_documents(
-    two_collectives: None, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says,
+    two_collectives: None,
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     junit = tmp_path / "check.xml"
     gauges = tmp_path / "check.prom"
     files = ("--junit", str(junit), "--prometheus", str(gauges))
-    code, out, err = invoke(*CHECK, "--json", "-", *files)
-    document = result_of(out)
-    assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
+    told = says(UNJUDGED_CODE, *CHECK, "--json", "-", *files)
+    document, err = told.result, told.err
+    assert document["verdict"] == "UNKNOWN"
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
     assert document["hosts"] == [host_name()]
     assert "collbench check --save" in err
@@ -105,11 +109,7 @@ def far_faster(document: Any) -> dict[str, list[Expectation]]:
 
 @pytest.mark.exhaustive
 def test_a_check_is_a_reference_only_if_it_is_saved(
-    says: Says,
-    two_collectives: None,
-    invoke: Invoke,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    says: Says, two_collectives: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", steady)
@@ -117,9 +117,8 @@ def test_a_check_is_a_reference_only_if_it_is_saved(
     out, err = says(UNJUDGED_CODE, *CHECK, "--save")
     assert "UNKNOWN: 1 of" in out
     assert "Saved as a reference" in err
-    code, out, _ = invoke(*CHECK, "--json", "-")
-    document = result_of(out)
-    assert (code, document["verdict"]) == (0, "PASS")
+    document = says(0, *CHECK, "--json", "-").result
+    assert document["verdict"] == "PASS"
     assert document["judged"] == document["lines"]
 
 
@@ -157,12 +156,12 @@ def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
 
 
 def test_what_is_not_reached_in_time_is_unknown(
-    quick: None, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_run_check, "_MINUTE_S", 0.0)
-    code, out, err = invoke(*CHECK, "--json", "-")
-    document = result_of(out)
-    assert (code, document["verdict"], document["judged"]) == (UNJUDGED_CODE, "UNKNOWN", 1)
+    told = says(UNJUDGED_CODE, *CHECK, "--json", "-")
+    document, err = told.result, told.err
+    assert (document["verdict"], document["judged"]) == ("UNKNOWN", 1)
     assert {one["detail"] for one in document["checks"][1:]} == {OUT_OF_TIME}
     assert "not reached" in err
 

@@ -8,7 +8,7 @@ import pytest
 
 from collbench.doctor.check_verdict import CheckLine
 from collbench.doctor.run_overview import Overview, _fields, numbers
-from tests.support.commands import MODEL, Invoke
+from tests.support.commands import MODEL, Invoke, Says
 from tests.support.frames import records, row
 from tests.support.json_shape import SCHEMA, check_shape
 
@@ -102,12 +102,10 @@ def test_the_json_has_the_bounds_of_noise_that_the_screen_has() -> None:
     ],
 )
 def test_every_result_is_json_in_one_envelope(
-    args: tuple[str, ...], invoke: Invoke, home: Path
+    says: Says, args: tuple[str, ...], home: Path
 ) -> None:
-    code, out, _ = invoke(*args, "--json")
-    document = json.loads(out)
+    document = json.loads(says(0, *args, "--json").out)
     check_shape(document)
-    assert code == 0
     assert document["command"].startswith(f"collbench {args[0]}")
     assert isinstance(document["data"], list | dict)
 

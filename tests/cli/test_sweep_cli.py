@@ -13,7 +13,6 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.bench.tables.run import tail_lines
 from collbench.bench.tables.sizes import size_lines
-from collbench.cli import run
 from collbench.compare.runs import saved_runs
 from collbench.compare.tables.summary import summary_lines
 from collbench.core.host import has_nvidia_gpus
@@ -218,20 +217,13 @@ def test_a_price_is_not_the_best_of_what_was_measured(says: Says) -> None:
 
 
 @pytest.mark.exhaustive
-def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Path) -> None:
+def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(
+    says: Says, tmp_path: Path
+) -> None:
     files = [tmp_path / "all.csv", tmp_path / "auto.csv"]
     for file, more in zip(files, (["--algo", "all"], []), strict=True):
-        assert (
-            run(
-                [
-                    *split("sweep --backend model --machine dgx-1v"),
-                    *split("--op allreduce,broadcast,alltoall --sizes 1K,1M,256M --csv"),
-                    str(file),
-                    *more,
-                ]
-            )
-            == 0
-        )
+        words = "sweep --backend model --machine dgx-1v --op allreduce,broadcast,alltoall"
+        says(0, *split(f"{words} --sizes 1K,1M,256M --csv"), file, *more)
     every, auto = map(read, files)
     assert len(auto) == 3 * 3
     for row in auto:

@@ -15,7 +15,6 @@ from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
 from collbench.core.frame import frame_of
 from collbench.core.record import COLUMNS, header, read
-from collbench.core.text import printable
 from tests.fuzz import mutate
 from tests.support.results import DATA, SAMPLES, SWEEP, check_form, written
 from tests.support.tables import cells_of
@@ -64,29 +63,6 @@ def test_a_broken_row_has_the_message_of_the_reader_of_records(
         read(file)
     assert (ours.value.message, ours.value.hint) == (theirs.value.message, theirs.value.hint)
     assert "line 4" in ours.value.message
-
-
-@pytest.mark.parametrize("text", ["\x1b[31m", "\x1b]0;title\x07", "\x9b2J"])
-def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
-    lines = SWEEP.read_text().splitlines(keepends=True)[:4]
-    changed = "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])
-    if "\x07" in text:
-        with pytest.raises(UsageError, match="no text"):
-            load(written(tmp_path, changed))
-    else:
-        hosts = load(written(tmp_path, changed)).frame["host"]
-        assert hosts[1] == f"v{printable(text)}m"
-    log = (DATA / "no-ranks.txt").read_text()
-    if "\x07" not in text:
-        plain, coloured = (
-            load(written(tmp_path, log)),
-            load(written(tmp_path, log.replace("\n", f"{text}\n"))),
-        )
-        pd.testing.assert_frame_equal(plain.frame, coloured.frame)
-    json_text = NCCL_JSON.replace("node1", f"n{json.dumps(text)[1:-1]}1")
-    assert not re.search(
-        r"[\x00-\x1f\x7f-\x9f]", "".join(load(written(tmp_path, json_text)).frame["host"])
-    )
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
