@@ -115,14 +115,6 @@ def test_hosts_joined_by_sockets_though_there_is_roce() -> None:
     assert found(report) == {"sockets": "fault", "interface": "fault", "host-memory": "risk"}
 
 
-def test_a_transfer_that_failed_is_explained_by_its_status() -> None:
-    findings = {one.check: one for one in log_findings(of_file("v2.18-mpirun-ib-error.txt"))}
-    assert "status 12 = RETRY_EXC_ERR" in findings["ib-completion"].subject
-    assert "0.log line 31" in findings["ib-completion"].seen
-    assert findings["remote-exit"].severity == "fault"
-    assert findings["gpudirect"].severity == "risk"
-
-
 def test_a_ring_that_crosses_between_numa_nodes_too_often() -> None:
     report = of_file("v2.28-srun-two-sockets.txt")
     (known,) = report.communicators
@@ -150,14 +142,6 @@ def test_rccl_and_its_splits() -> None:
     assert (part.parent, part.color, len(part.ranks)) == (whole.name, 0, 2)
     assert len(part.calls) == 2 and not whole.calls
     assert found(report) == {}
-
-
-def test_containers_kubernetes_and_a_plugin_that_does_not_load() -> None:
-    report = of_file("kubernetes-shm-full.txt")
-    severities = found(report)
-    assert severities["shm-full"] == severities["system-error"] == "fault"
-    assert severities["versions"] == severities["plugin"] == "risk"
-    assert len(report.versions) == 2
 
 
 def test_messages_cut_by_others_or_by_the_end_of_a_line() -> None:
