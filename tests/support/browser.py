@@ -12,17 +12,10 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-CHROMIUM = next(
-    (
-        found
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name))
-    ),
-    None,
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 WAIT_S = 60.0  # a start on two busy cores takes ten
 
 
@@ -158,29 +151,16 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
-        found = [
-            json.dumps(told["params"])
-            for told in self.events
-            if told["method"] == "Runtime.exceptionThrown"
-        ]
-        found += [
-            json.dumps(told["params"])
-            for told in self.events
-            if told["method"] == "Runtime.consoleAPICalled"
-        ]
-        return found + [
-            told["params"]["entry"]["text"]
-            for told in self.events
-            if told["method"] == "Log.entryAdded"
-        ]
+        found = self._told("Runtime.exceptionThrown") + self._told("Runtime.consoleAPICalled")
+        logged = [params["entry"]["text"] for params in self._told("Log.entryAdded")]
+        return [*map(json.dumps, found), *logged]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        return [
-            told["params"]["request"]["url"]
-            for told in self.events
-            if told["method"] == "Network.requestWillBeSent"
-        ]
+        return [params["request"]["url"] for params in self._told("Network.requestWillBeSent")]
+
+    def _told(self, method: str) -> list[dict[str, Any]]:
+        return [told["params"] for told in self.events if told["method"] == method]
 
     def close(self) -> None:
         """End the browser and all its children."""
@@ -193,10 +173,5 @@ class Browser:
     def __enter__(self) -> "Browser":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
