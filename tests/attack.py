@@ -4,6 +4,7 @@ schedule, hostile input, and many sweeps at once.
 python -m tests.attack --faults 100 --exits 50 --oracle 500 --inputs 5000 --sweeps 100 --seed 1
 
 A part is left out by 0. Each fault is printed with what draws it again; any ends with exit code 1.
+`--seed 1 --only 4711` shows one of the inputs, and what it ends with.
 """
 
 import os
@@ -243,7 +244,25 @@ def inputs(seed: int, count: int) -> Found:
         for number in range(count):
             drawn = case(seed, number)
             wrong = fault(outcome(drawn, Path(folder)), Path(folder))
-            yield drawn.name, wrong and f"tests.fuzz --seed {seed} --only {number}: {wrong}"
+            yield drawn.name, wrong and f"--seed {seed} --only {number}: {wrong}"
+
+
+def show(seed: int, number: int) -> None:
+    """All that an odd input is, and what it prints."""
+    from tests.fuzz.cases import case
+    from tests.fuzz.judge import fault, outcome
+
+    warnings.simplefilter("error")
+    drawn = case(seed, number)
+    print(*(ascii(word)[:300] for word in drawn.args), drawn.variables, drawn.encoding)
+    for name, data in drawn.files.items():
+        print(f"--- {name}: {len(data)} bytes", data[:6000], sep="\n")
+    with tempfile.TemporaryDirectory() as folder:
+        seen = outcome(drawn, Path(folder))
+        print(
+            f"--- exit code {seen.code}", seen.out[:3000], "--- stderr", seen.err[:6000], sep="\n"
+        )
+        print(seen.escaped, "--- fault:", fault(seen, Path(folder)))
 
 
 def sweeps(seed: int, count: int) -> Found:
@@ -273,8 +292,11 @@ def sweeps(seed: int, count: int) -> Found:
 @click.option("--inputs", default=5000, show_default=True)
 @click.option("--sweeps", default=100, show_default=True)
 @click.option("--seed", default=1, show_default=True)
-def main(seed: int, **counts: int) -> None:
+@click.option("--only", type=int, help="Show the input of that number.")
+def main(seed: int, only: int | None, **counts: int) -> None:
     """Attack, print what is wrong and how much was tried."""
+    if only is not None:
+        return show(seed, only)
     warnings.simplefilter("ignore")
     any_wrong = False
     with tempfile.TemporaryDirectory() as state:

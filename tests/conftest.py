@@ -14,6 +14,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from unittest.mock import patch
 
 import pandas as pd
@@ -31,7 +32,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,  # so more examples repeat what passed before; tests/attack draws anew
     max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("ci")
 
@@ -129,6 +130,23 @@ def _files_of_results_are_parsed_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder for states and tuning files of a test's own."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    commands.forget_tuning()
+    yield tmp_path
+    monkeypatch.undo()
+    commands.forget_tuning()
+
+
+@pytest.fixture
 def invoke(capfd: commands.Capture) -> commands.Invoke:
     """Run a command in this process: its exit code, and what it says."""
     return partial(commands.invoke, capfd)
+
+
+@pytest.fixture
+def says(invoke: commands.Invoke) -> commands.Says:
+    """Run a command that must end with a code: what it prints."""
+    return partial(commands.says, invoke)

@@ -38,6 +38,7 @@ from collbench.planning.together import Together
 
 _COPIES = tuple(1 << bits for bits in range(12, 25, 2))  # bytes
 _COPIED, _TRIES = 1 << 20, 4  # bytes of a try at least
+_FEW_BYTES = 1.01  # times a flag takes a flag with them
 
 
 def new_run() -> str:
@@ -236,6 +237,14 @@ class Floors:
         # bytes of the next launch may be on their way while the flag is
         none_s, one_way_s = (self.flags_s[point.session, ways] for ways in (0, 1))
         return max(one_way_s, none_s + moving_s)
+
+    def lower(self, point: SweepPoint, floor_s: float, fastest_s: float) -> None:
+        """Where a launch of so few bytes that they take no time was faster than its floor, so is
+        the flag that it exchanged.
+        """
+        flag_s, excess_s = self.flags_s.get((point.session, 2), 0.0), floor_s - fastest_s
+        if is_mutual(point.case) and excess_s > 0 and floor_s < _FEW_BYTES * flag_s:
+            self.flags_s[point.session, 2] = flag_s - excess_s
 
     def accusing_s(self, point: SweepPoint) -> float:
         """The part of the floor below which a row is not believed; 0: any time is. It is that of

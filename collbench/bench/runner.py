@@ -503,6 +503,8 @@ class Measurement:
                 notes.append("far-below-ceiling")
         floor_s = self.floors.floor_s(point, ceilings)
         row = with_floor(row, floor_s, self._accusing_s(point), untimed)
+        if row.status == "ok":
+            self.floors.lower(point, floor_s, min(times))
         return replace(row, notes=" ".join(notes))
 
     def _with_wire(self, row: Record, point: SweepPoint) -> Record:

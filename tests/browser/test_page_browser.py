@@ -26,7 +26,7 @@ from tests.support.tiers import tiered
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 
 H200 = catalog.results()["h200x4"]
-LINES = "document.querySelectorAll('#chart path:not(.ceiling):not(.envelope)').length"
+LINES = "$$('#chart path:not(.ceiling):not(.envelope)').length"
 SHOWN = "document.getElementById('shown').textContent"
 TIP = "document.getElementById('tip').innerText"
 RGB = """(text => {
@@ -119,11 +119,9 @@ def test_nothing_complains_and_nothing_leaves(
     browser: Browser, pages: dict[str, str], name: str, fragment: str
 ) -> None:
     browser.look(pages[name] + fragment)
-    assert browser.run("document.getElementById('live').hidden") is (name == "none")
+    assert browser.run("$('#live').hidden") is (name == "none")
     assert browser.run("document.title") != "taken"
-    assert "NaN" not in browser.run(
-        "document.body.innerText + document.getElementById('chart').outerHTML"
-    )
+    assert "NaN" not in browser.run("document.body.innerText + $('#chart').outerHTML")
     assert browser.complaints() == []
     assert [
         url for url in browser.requests() if not url.startswith(pages[name]) and url != "data:,"
@@ -180,29 +178,19 @@ def test_the_address_filters(browser: Browser, pages: dict[str, str]) -> None:
         browser.run(SHOWN)
         == "3 of 111 curves, 39 points: broadcast; algorithm ring or tree; protocol ll"
     )
-    assert browser.run(
-        "[...document.querySelectorAll('#best tbody tr')].filter(row =>"
-        " row.checkVisibility()).every(row => row.dataset.op === 'broadcast')"
-    )
+    shown = "$$('#best tbody tr').filter(row => row.checkVisibility())"
+    assert browser.run(f"{shown}.every(row => row.dataset.op === 'broadcast')")
     browser.look(pages["h200"] + "#op=*")
     assert browser.run(SHOWN).endswith("all operations; the fastest at some size, and libraries")
-    assert (
-        browser.run(
-            "[...document.querySelectorAll('#best tbody tr')].filter(row =>"
-            " !row.checkVisibility()).length"
-        )
-        == 0
-    )
+    assert browser.run("$$('#best tbody tr').filter(row => !row.checkVisibility()).length") == 0
     browser.look(pages["h200"] + "#axis=busbw&op=*&lines=all")
     assert browser.run(SHOWN) == "111 of 111 curves, 1399 points: all operations"
 
 
 def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"] + "#op=allreduce&axis=busbw")
-    click = (
-        "(box => { box.focus(); box.click(); })([...document.querySelectorAll('#filters"
-        " input')].find(box => box.value === '%s'))"
-    )
+    find = "$$('#filters input').find(box => box.value === '%s')"
+    click = f"(box => {{ box.focus(); box.click(); }})({find})"
     browser.run(click % "ring")
     assert browser.run("location.hash") == "#axis=busbw&algorithm=ring"
     assert browser.run(LINES) == 4
@@ -210,15 +198,11 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
     browser.run(click % "nccl")
     assert browser.run(LINES) == 1
     browser.run(
-        "(list => { list.value = 'time'; list.dispatchEvent(new Event('change'));"
-        " })(document.getElementById('f-axis'))"
+        "(list => { list.value = 'time'; list.dispatchEvent(new Event('change')); })($('#f-axis'))"
     )
     assert browser.run("location.hash") == "#axis=time&algorithm=ring&backend=nccl"
-    assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
-    browser.run(
-        "[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show"
-        " all').click()"
-    )
+    assert browser.run("$('#chart').textContent").count("Time, us") == 1
+    browser.run("$$('#filters button').find(one => one.textContent === 'Show all').click()")
     assert browser.run(LINES) == 22
     assert browser.run("location.hash") == "#axis=time"
     browser.run("location.hash = '#op=reduce'")
@@ -228,21 +212,22 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
     assert browser.complaints() == []
 
 
+def place_of_1g(browser: Browser) -> tuple[float, float]:
+    """Where the last point of the first curve is on the screen."""
+    browser.run("$('#plot').scrollIntoView()")
+    x, y = browser.run(
+        "(({x, y}) => [x + 2, y + 2])($$('#chart circle')[12].getBoundingClientRect())"
+    )
+    return x, y
+
+
 def test_pointer_and_keyboard_tell_a_points_numbers(
     browser: Browser, pages: dict[str, str]
 ) -> None:
     browser.look(pages["h200"] + "#op=allreduce&axis=busbw&backend=nccl")
     assert browser.run(TIP) == ""
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    x, y = place_of_1g(browser)
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     given = load(H200).frame
     one = given[
         (given["op"] == "allreduce")
@@ -255,7 +240,7 @@ def test_pointer_and_keyboard_tell_a_points_numbers(
     assert "% reached" in said
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
     assert browser.run(TIP) == ""
-    browser.run("document.getElementById('chart').focus()")
+    browser.run("$('#chart').focus()")
     for key in ("ArrowRight", "ArrowRight"):
         browser.ask("Input.dispatchKeyEvent", type="keyDown", key=key)
     assert "nccl, 64\n" in browser.run(TIP)
@@ -264,14 +249,8 @@ def test_pointer_and_keyboard_tell_a_points_numbers(
     browser.look(
         pages["h200"] + "#op=allreduce&axis=busbw&backend=nccl", width=390, height=844, phone=True
     )
-    browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run(
-        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
-        " 2])(document.querySelectorAll('#chart circle')[12])"
-    )
-    browser.ask(
-        "Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": place[0], "y": place[1]}]
-    )
+    x, y = place_of_1g(browser)
+    browser.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
     browser.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert "nccl, 1G" in browser.run(TIP)
 
@@ -284,7 +263,7 @@ def test_a_page_opens_on_what_matters_and_links_lead_to_curves(
     value = "document.getElementById('f-y').value"
     assert browser.run(f"[{axis}, {value}]") == ["change", "log"]
     assert "Base" in browser.run(TIP)
-    dots = "document.querySelectorAll('#repeats circle').length"
+    dots = "$$('#repeats circle').length"
     assert browser.run(dots) == 6  # three repeats of each file
     browser.look(pages["h200"])
     assert browser.run(f"[{axis}, {value}]") == ["peer", "log"]
@@ -303,27 +282,21 @@ def test_a_page_opens_on_what_matters_and_links_lead_to_curves(
 
 
 def test_what_is_wider_than_a_phone_says_so(browser: Browser, pages: dict[str, str]) -> None:
-    boxes = "[...document.querySelectorAll('.scroll')]"
+    boxes = "$$('.scroll')"
     wide = f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 2)"
     for width in (390, 1280):
         browser.look(pages["slower"], width=width, height=844, phone=width < 600)
         hints = f"{wide}.map(one => one.nextElementSibling?.textContent ?? '')"
         told = browser.run(hints)
         assert all("scroll the table" in one for one in told)
-        assert len(told) == browser.run("document.querySelectorAll('.more').length")
+        assert len(told) == browser.run("$$('.more').length")
         assert bool(told) is (width < 600)
 
 
 def test_the_best_table_sorts(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"] + "#op=*")
-    sort = (
-        "[...document.querySelectorAll('#best th button')].find(one => one.textContent ==="
-        " '%s').click()"
-    )
-    cells = (
-        "[...document.querySelectorAll('#best tbody tr')].map(row =>"
-        " Number(row.cells[%d].dataset.v))"
-    )
+    sort = "$$('#best th button').find(one => one.textContent === '%s').click()"
+    cells = "$$('#best tbody tr').map(row => Number(row.cells[%d].dataset.v))"
     for name, place in (("size", 1), ("time us", 3), ("busbw GB/s", 4)):
         browser.run(sort % name)
         numbers = browser.run(cells % place)
@@ -331,15 +304,15 @@ def test_the_best_table_sorts(browser: Browser, pages: dict[str, str]) -> None:
         browser.run(sort % name)
         numbers = browser.run(cells % place)
         assert numbers == sorted(numbers, reverse=True)
-    assert browser.run("document.querySelectorAll('#best th[aria-sort]').length") == 1
+    assert browser.run("$$('#best th[aria-sort]').length") == 1
 
 
 def test_hostile_texts_are_shown_as_they_are(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["hostile"] + "#op=*")
-    chips = browser.run("[...document.querySelectorAll('#filters input')].map(box => box.value)")
+    chips = browser.run("$$('#filters input').map(box => box.value)")
     assert set(map(escaped, HOSTILE)) <= set(chips)
-    assert browser.run("document.querySelectorAll('img, i, b:not(#tip b), script').length") == 2
-    browser.run("document.getElementById('chart').focus()")
+    assert browser.run("$$('img, i, b:not(#tip b), script').length") == 2
+    browser.run("$('#chart').focus()")
     browser.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
     assert HOSTILE[0] in browser.run(TIP)
     assert browser.run("document.title") != "taken"
@@ -351,12 +324,7 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
     back = "getComputedStyle(document.body).backgroundColor"
     assert browser.run(f"{RGB}({back}) > .5") is (scheme == "light")
     for what in ("h1", ".lead", ".hint", "#best td", "#best th", "#filters .chip span", "#shown"):
-        assert (
-            browser.run(
-                f"{CONTRAST}(getComputedStyle(document.querySelector('{what}')).color, {back})"
-            )
-            >= 4.5
-        ), what
+        assert browser.run(f"{CONTRAST}(getComputedStyle($('{what}')).color, {back})") >= 4.5, what
     for name in (*(f"f-{family}" for family in FAMILIES), *(f"s{k}" for k in range(len(STEPS)))):
         colour = (
             f"(one => {{ one.className = 'm-{name}'; one.style.display = 'none';"
@@ -380,9 +348,7 @@ def test_a_phone_shows_all_without_sideways_scrolling(
     browser.look(pages["slower"], width=390, height=844, phone=True)
     # the change, and the bandwidth: what is asked for
     for head in ("#rows thead :nth-child(4)", "#best thead :nth-child(5)"):
-        assert (
-            browser.run(f"document.querySelector('{head}').getBoundingClientRect().right") <= 390
-        ), head
+        assert browser.run(f"$('{head}').getBoundingClientRect().right") <= 390, head
 
 
 def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict[str, str]) -> None:
@@ -396,17 +362,12 @@ def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict
         assert (
             browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         )
-        assert browser.run("document.getElementById('filters').checkVisibility()") is False
-        assert browser.run(
-            "[...document.querySelectorAll('tbody tr, figure')].every(one => one.checkVisibility())"
-        )
-        assert (
-            browser.run("getComputedStyle(document.querySelector('.scroll')).overflowX")
-            == "visible"
-        )
+        assert browser.run("$('#filters').checkVisibility()") is False
+        assert browser.run("$$('tbody tr, figure').every(one => one.checkVisibility())")
+        assert browser.run("getComputedStyle($('.scroll')).overflowX") == "visible"
         browser.ask("Page.printToPDF")
         # as before it was drawn for paper
-        assert browser.run("document.getElementById('chart').viewBox.baseVal.width") > 720
+        assert browser.run("$('#chart').viewBox.baseVal.width") > 720
         assert browser.complaints() == []
     finally:
         browser.ask("Emulation.setEmulatedMedia", media="")
@@ -419,6 +380,6 @@ def test_without_script_the_tables_are_there(browser: Browser, pages: dict[str, 
         seen = browser.run("document.body.innerText")
         assert "The curves need JavaScript" in seen
         assert seen.count("sendrecv, 4 ranks") > 13
-        assert browser.run("document.getElementById('live').checkVisibility()") is False
+        assert browser.run("$('#live').checkVisibility()") is False
     finally:
         browser.ask("Emulation.setScriptExecutionDisabled", value=False)

@@ -62,44 +62,40 @@ def test_keys_move_the_step(browser: Browser, pages: dict[str, str]) -> None:
     press(browser, "ArrowRight")
     assert browser.run(STEP) == 2
     settled(browser)
-    assert browser.run("document.querySelectorAll('#stage .pill').length") == 4
-    assert "Rank 1 sends chunk 3" in browser.run("document.getElementById('now').innerText")
+    assert browser.run("$$('#stage .pill').length") == 4
+    assert "Rank 1 sends chunk 3" in browser.run("$('#now').innerText")
     assert browser.run("location.hash") == "#step=2"
-    slots = "document.querySelector('#slots div').innerText.split(/\\s+/).join(' ')"
+    slots = "$('#slots div').innerText.split(/\\s+/).join(' ')"
     assert browser.run(slots) == "0 → 1 1 head 1, tail 2"  # message 1 waits in the second slot
-    assert browser.run("document.querySelectorAll('#slots .full').length") == 4
+    assert browser.run("$$('#slots .full').length") == 4
     press(browser, "ArrowLeft")
     assert browser.run(STEP) == 1
     press(browser, "End")
     assert browser.run(HEADING) == "Step 6 of 6: ring"
-    assert browser.run("document.querySelectorAll('#stage .cell.done').length") == 16
+    assert browser.run("$$('#stage .cell.done').length") == 16
     press(browser, "Home")
     assert browser.run(STEP) == 0
-    assert browser.run("document.querySelectorAll('#stage .cell.done, #stage .pill').length") == 0
+    assert browser.run("$$('#stage .cell.done, #stage .pill').length") == 0
     press(browser, " ", " ")
-    assert browser.run("document.getElementById('play').getAttribute('aria-label')") == (
-        "Pause (space)"
-    )
+    assert browser.run("$('#play').getAttribute('aria-label')") == "Pause (space)"
     browser.run(
         f"new Promise(done => {{ const look = () => {STEP} ? done() : setTimeout(look, 20);"
         " look(); })"
     )
     press(browser, " ", " ")
-    assert browser.run("document.getElementById('play').className") == ""
+    assert browser.run("$('#play').className") == ""
     assert browser.complaints() == []
 
 
 def test_loops_go_through_slots(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["loops"] + "#step=6")
-    assert "loop\n3 of a channel, of 240K each" in browser.run(
-        "document.getElementById('cut').innerText"
-    )
-    slots = "document.querySelector('#slots div').innerText.split(/\\s+/).join(' ')"
-    done = "document.querySelectorAll('#stage .cell.done').length"
+    assert "loop\n3 of a channel, of 240K each" in browser.run("$('#cut').innerText")
+    slots = "$('#slots div').innerText.split(/\\s+/).join(' ')"
+    done = "$$('#stage .cell.done').length"
     assert (browser.run(slots), browser.run(done)) == ("0 → 1 head 6, tail 6", 16)
     press(browser, "ArrowRight")
     settled(browser)
-    assert browser.run("document.querySelector('#stage .pill').textContent").endswith("1.3: 0")
+    assert browser.run("$('#stage .pill').textContent").endswith("1.3: 0")
     assert browser.run(slots) == "0 → 1 6 head 6, tail 7"  # the third slot, which is taken again
     press(browser, "ArrowRight")
     settled(browser)
@@ -116,7 +112,7 @@ def test_reduced_motion_has_no_way_between_steps(browser: Browser, pages: dict[s
         features=[{"name": "prefers-reduced-motion", "value": "reduce"}],
     )
     press(browser, "ArrowRight")
-    assert browser.run("document.getElementById('time').value") == "1"
+    assert browser.run("$('#time').value") == "1"
     browser.ask("Emulation.setEmulatedMedia", features=[])
 
 
@@ -125,11 +121,10 @@ def test_a_phone_shows_it_whole(browser: Browser, pages: dict[str, str], algo: s
     browser.look(pages[algo] + "#step=1", width=390, height=844, phone=True)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     assert browser.run(STEP) == 1
-    browser.run("document.getElementById('back').click()")
+    browser.run("$('#back').click()")
     assert browser.run(STEP) == 0
     assert browser.run(
-        "[...document.querySelectorAll('#controls button')].every(one =>"
-        " one.getBoundingClientRect().height >= 44)"
+        "$$('#controls button').every(one => one.getBoundingClientRect().height >= 44)"
     )
     assert browser.complaints() == []
     assert [url for url in browser.requests() if not url.startswith(("file:", "data:,"))] == []

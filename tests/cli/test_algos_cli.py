@@ -1,6 +1,5 @@
 """`collbench algos`: the list, the drawings, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,11 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.algorithm_files import pairs
-from tests.support.commands import Invoke
+from tests.support.commands import Says
 
 
-def test_algos_lists_every_pair(invoke: Invoke) -> None:
-    code, out, _ = invoke("algos")
-    assert code == 0
+def test_algos_lists_every_pair(says: Says) -> None:
+    out = says(0, "algos").out
     assert max(map(len, out.splitlines())) <= 80
     pairs = {tuple(line.split()[:2]) for line in out.splitlines()[2:]}
     assert pairs == {
@@ -25,29 +23,26 @@ def test_algos_lists_every_pair(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS.names())
-def test_algos_draws_everything(invoke: Invoke, algo: str) -> None:
+def test_algos_draws_everything(says: Says, algo: str) -> None:
     for op in ALGORITHMS.load(algo).SERVES:
-        code, out, _ = invoke("algos", algo, "--op", op, "--ranks", "5")
-        assert code == 0
-        assert "checked" in out
+        assert "checked" in says(0, "algos", algo, "--op", op, "--ranks", "5").out
 
 
 RING = ("algos", "ring", "--op", "allreduce")
 
 
-def test_algos_writes_a_page(invoke: Invoke, tmp_path: Path) -> None:
+def test_algos_writes_a_page(says: Says, tmp_path: Path) -> None:
     page = tmp_path / "ring.html"
-    code, out, err = invoke(*RING, "--html", str(page))
-    assert (code, out) == (0, "")
+    out, err = says(0, *RING, "--html", page)
+    assert out == ""
     assert err.count("wrote") == 1
     assert page.read_text().startswith("<!DOCTYPE html>")
-    code, out, _ = invoke(*RING, "--html", "-")
-    assert (code, out) == (0, page.read_text())
+    assert says(0, *RING, "--html", "-").out == page.read_text()
 
 
-def test_algos_shows_how_messages_are_cut(invoke: Invoke) -> None:
+def test_algos_shows_how_messages_are_cut(says: Says) -> None:
     knobs = ("--size", "1M", "--proto", "ll128", "--channels", "2", "--slots", "4")
-    _, out, _ = invoke(*RING, *knobs)
+    out = says(0, *RING, *knobs).out
     assert "loop        3 of a channel, of 240K each, the last one of 32K" in out
     assert "64K with flags: 8 bytes" in out
     rows = [line.split() for line in out.splitlines() if line.startswith("main")]
@@ -56,30 +51,26 @@ def test_algos_shows_how_messages_are_cut(invoke: Invoke) -> None:
         "recvCopySend", "recv",
     ]  # fmt: skip
     assert rows[4][-4:] == ["3", "4", "0", "5"]  # the fifth message takes the first slot again
-    _, out, _ = invoke(*RING, "--size", "7", *knobs[2:])
+    out = says(0, *RING, "--size", "7", *knobs[2:]).out
     assert "How a size of 4 is cut" in out
     assert "2, each with 4 of the vector, the last with 0" in out
     assert "chunk       4, 4 in a loop" in out  # of which three are empty
-    _, out, _ = invoke(*RING, "--size", "1T", "--proto", "ll", "--channels", "1")
+    out = says(0, *RING, "--size", "1T", "--proto", "ll", "--channels", "1").out
     assert "loop        8388608 of a channel, of 128K each" in out
-    code, out, _ = invoke(*RING, *knobs, "--json")
-    data = json.loads(out)["data"]
-    assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")
-    code, out, _ = invoke("algos", "halving", "--op", "reduce", "--ranks", "5", "--json")
-    assert "tail" not in json.loads(out)["data"]["steps"][0]
+    steps = says(0, *RING, *knobs, "--json").result["steps"]
+    assert (len(steps), steps[8]["tail"]) == (28, "2")
+    data = says(0, "algos", "halving", "--op", "reduce", "--ranks", "5", "--json").result
+    assert "tail" not in data["steps"][0]
 
 
-def test_algos_draws_a_file(invoke: Invoke, tmp_path: Path) -> None:
+def test_algos_draws_a_file(says: Says, tmp_path: Path) -> None:
     file = tmp_path / "mine.xml"
     file.write_text(pairs())
-    code, out, _ = invoke("algos", str(file))
-    assert code == 0
+    out = says(0, "algos", file).out
     assert "allreduce by mine@" in out
     assert "tb0 2  i0 + t0 =o0" in out
     for args, why in (
         (("--ranks", "4"), "says itself how many ranks"),
         (("--op", "broadcast"), "is allreduce, not broadcast"),
     ):
-        code, _, err = invoke("algos", str(file), *args)
-        assert code == 2
-        assert why in err
+        assert why in says(2, "algos", file, *args).err

@@ -8,7 +8,7 @@ import pytest
 from collbench.bench import busy as _busy
 from collbench.bench import runner
 from collbench.machine.others import BusyProcess, Census, Look
-from tests.support.commands import Invoke
+from tests.support.commands import Invoke, Says
 from tests.support.tiers import tiered
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring,star", "--sizes", "1K")
@@ -36,11 +36,10 @@ def _facts(look: Look) -> dict[str, Any]:
 
 @tiered(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)], 1)
 def test_a_sweep_says_once_that_others_were_busy(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, first: int, later: int
+    says: Says, monkeypatch: pytest.MonkeyPatch, first: int, later: int
 ) -> None:
     queue(monkeypatch, first, later)
-    code, out, err = invoke(*SWEEP)
-    assert code == 0
+    out, err = says(0, *SWEEP)
     rows = re.findall(r"^ +1K  (?:ring|star)  .*busy:12\.0", out, re.MULTILINE)
     assert len(rows) == (2 if later else 0)
     said = [" ".join(line.split()) for line in err.splitlines() if "Other processes" in line]

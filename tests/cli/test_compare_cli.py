@@ -7,14 +7,14 @@ import lzma
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
 from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
-from tests.support.commands import Capture, stdin_of
+from tests.support.commands import Invoke, Says, stdin_of
 from tests.support.frames import records, repeats, row, write
 from tests.support.tiers import tiered
 
@@ -22,6 +22,11 @@ SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.c
 LINES = SWEEP.read_text().splitlines(keepends=True)
 OK = [line for line in LINES[1:] if ",ok," in line]
 WAIVED = [line for line in LINES[1:] if ",waived," in line]
+
+
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    return partial(invoke, "compare")
 
 
 def written(tmp_path: Path, lines: list[str], name: str = "results.csv") -> Path:
@@ -36,17 +41,15 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
 
 
 @tiered("packed", [bytes, gzip.compress, lzma.compress], 1)
-def test_stdin(tmp_path: Path, capsys: Capture, packed: Callable[[bytes], bytes]) -> None:
+def test_stdin(tmp_path: Path, says: Says, packed: Callable[[bytes], bytes]) -> None:
     file = written(tmp_path, [LINES[0], *OK[:20]])
     file.write_bytes(packed(file.read_bytes()))
     with stdin_of(file):
         loaded = load(Path("-"))
     assert (loaded.name, len(loaded.frame)) == ("stdin", 20)
     with stdin_of(file):
-        assert run(["compare", "-", str(SWEEP)]) == 0
-    assert "new stdin, base" in capsys.readouterr().out
-    assert run(["compare", str(file.rename(tmp_path / "day.csv.gz")), str(SWEEP)]) == 0
-    assert "20 rows" in capsys.readouterr().out
+        assert "new stdin, base" in says(0, "-", SWEEP).out
+    assert "20 rows" in says(0, str(file.rename(tmp_path / "day.csv.gz")), SWEEP).out
 
 
 def test_more_rows_than_memory_should_hold_are_refused(
@@ -78,41 +81,36 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     "lines", [WAIVED[:5], [line.replace(",0,ok,,", ",17,wrong,17 elements,") for line in OK[:5]]]
 )
 def test_a_file_without_a_time_answers_nothing(
-    tmp_path: Path, capsys: Capture, lines: list[str]
+    tmp_path: Path, says: Says, lines: list[str]
 ) -> None:
     file = str(written(tmp_path, [LINES[0], *lines]))
-    assert run(["compare", file]) == 1
-    assert "No row has a time: there is nothing to compare." in capsys.readouterr().out
-    assert run(["compare", file, "--against"]) == 1
+    assert "No row has a time: there is nothing to compare." in says(1, file).out
+    says(1, file, "--against")
 
 
-def test_the_same_file_is_no_base(tmp_path: Path, capsys: Capture) -> None:
+def test_the_same_file_is_no_base(tmp_path: Path, says: Says) -> None:
     file = written(tmp_path, LINES[:200])
     link = tmp_path / "base.csv"
     link.symlink_to(file)
-    assert run(["compare", str(file), str(link)]) == 2
-    assert "is given twice: nothing can differ" in capsys.readouterr().err
+    assert "is given twice: nothing can differ" in says(2, file, link).err
 
 
-def test_a_copy_is_no_base_and_no_second_run(tmp_path: Path, capsys: Capture) -> None:
+def test_a_copy_is_no_base_and_no_second_run(tmp_path: Path, says: Says) -> None:
     file, copy = (written(tmp_path, LINES[:200], name) for name in ("new.csv", "copy.csv"))
     other = written(tmp_path, LINES[:199], "other.csv")
     turned = written(tmp_path, [LINES[0], *LINES[199:0:-1]], "turned.csv")
     for files in ([file, copy], [turned, file], [other, "--base", file, copy]):
-        assert run(["compare", *map(str, files)]) == 2
-        assert "holds the same rows as" in capsys.readouterr().err
+        assert "holds the same rows as" in says(2, *files).err
 
 
-def test_what_a_file_repeats_is_taken_together(tmp_path: Path, capsys: Capture) -> None:
+def test_what_a_file_repeats_is_taken_together(tmp_path: Path, says: Says) -> None:
     """Two runs appended to one file: nothing is its own runner-up."""
     single, double = (
         written(tmp_path, [LINES[0], *OK[:40]], "one.csv"),
         written(tmp_path, [LINES[0], *OK[:40], *OK[:40]], "two.csv"),
     )
-    assert run(["compare", str(single)]) == 0
-    told = capsys.readouterr()
-    assert run(["compare", str(double)]) == 0
-    again = capsys.readouterr()
+    told = says(0, single)
+    again = says(0, double)
     assert "40 rows of what a row before measures" in again.err
     tables = [
         [line.split()[:3] for line in found.out.split("Best of each size")[1].splitlines()[4:]]
@@ -125,21 +123,19 @@ def test_what_a_file_repeats_is_taken_together(tmp_path: Path, capsys: Capture) 
 
 
 @pytest.mark.exhaustive
-def test_lines_fit_80_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_lines_fit_80_columns(says: Says) -> None:
     data = Path(__file__).parent.parent / "data" / "results" / "no-ranks.txt"
-    for args in (
-        [str(SWEEP)],
-        [str(data)],
-        [str(SWEEP), "--against"],
-        [str(SWEEP), "--against", "h200x8-published"],
+    for code, *args in (
+        (0, SWEEP),
+        (0, data),
+        (0, SWEEP, "--against"),
+        (1, SWEEP, "--against", "h200x8-published"),
     ):
-        assert run(["compare", *args]) in (0, 1)
-        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
+        assert max(map(len, says(code, *args, COLUMNS="80").out.splitlines())) <= 80, args
 
 
 @pytest.mark.parametrize("option", ["--html", "--tuner"])
-def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: Capture) -> None:
+def test_no_document_overwrites_results(option: str, tmp_path: Path, says: Says) -> None:
     """`compare --html new.csv base.csv`, the name of the page forgotten."""
     new = written(tmp_path, LINES[:9], "new.csv")
     base = tmp_path / "base.csv"
@@ -148,12 +144,14 @@ def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: Cap
         row((5.0, 5.0), backend="nccl", algo="ring", proto="ll", channels=8),
     ]
     write(records(*rows), base)
-    assert run(["compare", option, str(new), str(base)]) == 2
-    assert f"{new} exists, and {option} of this command did not write it" in capsys.readouterr().err
+    assert (
+        f"{new} exists, and {option} of this command did not write it"
+        in says(2, option, new, base).err
+    )
     assert new.read_text() == "".join(LINES[:9])
 
 
-def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: Capture) -> None:
+def test_a_row_against_another_backend_says_so(tmp_path: Path, says: Says) -> None:
     """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL,
     and neither speaks for the other.
     """
@@ -164,21 +162,19 @@ def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: Capture) 
     theirs = tmp_path / "nccl.csv"
     untold = {"run": "", "group": "", "host": "", "versions": ""}
     write(own.assign(**untold, repeat_times_us=repeats([()] * len(own))), theirs)
-    assert run(["compare", str(theirs), str(SWEEP)]) == 0
-    out = capsys.readouterr().out
+    out = says(0, theirs, SWEEP).out
     assert "nccl library vs cuda oneshot ll" in out
     assert "nccl: slower as a whole" not in out
 
 
-def test_what_the_new_file_lacks_is_said(tmp_path: Path, capsys: Capture) -> None:
+def test_what_the_new_file_lacks_is_said(tmp_path: Path, says: Says) -> None:
     half = written(tmp_path, [LINES[0], *OK[:300]])
-    gate = ["compare", str(half), str(SWEEP), "--fail-below", "5%"]
-    assert run(gate) == 1
-    assert f"{len(OK) - 300} rows of the base, missing: --allow" in capsys.readouterr().err
-    assert run([*gate, "--allow", "missing"]) == 0
+    gate = (half, SWEEP, "--fail-below", "5%")
+    assert f"{len(OK) - 300} rows of the base, missing: --allow" in says(1, *gate).err
+    says(0, *gate, "--allow", "missing")
 
 
-def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, capsys: Capture) -> None:
+def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, says: Says) -> None:
     osu = written(
         tmp_path,
         [
@@ -189,11 +185,10 @@ def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, capsys: Capture) 
         ],
         "osu.txt",
     )
-    assert run(["compare", str(osu)]) == 0
-    assert "allreduce, unknown ranks" in capsys.readouterr().out
+    assert "allreduce, unknown ranks" in says(0, osu).out
 
 
-def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, capsys: Capture) -> None:
+def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, says: Says) -> None:
     """Without a launcher and with one; not where one file has both."""
     files = []
     for group in ("local", "mpi"):
@@ -201,62 +196,40 @@ def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, capsys: C
         rows = [row((9.0, 9.1), algo=algo, group=group) for algo in ("ring", "tree")]
         write(records(*rows, row((5.0, 5.1), algo="star", group="local")), files[-1])
     local, mpi = map(str, files)
-    assert run(["compare", local, mpi]) == 0
-    assert "1 row compared" in capsys.readouterr().out
-    assert run(["compare", local, mpi, "--across", "Group"]) == 0
-    out = capsys.readouterr().out
+    assert "1 row compared" in says(0, local, mpi).out
+    out = says(0, local, mpi, "--across", "Group").out
     assert "3 rows compared" in out
     assert "group: local | local, mpi" in out
     only = written(tmp_path, [*files[0].read_text().splitlines(keepends=True)[:3]], "only.csv")
-    assert run(["compare", str(only), mpi]) == 1
+    says(1, only, mpi)
     both = tmp_path / "both.csv"
     rows = [row((9.0, 9.1), algo="ring", group=group) for group in ("local", "mpi")]
     write(records(*rows), both)
-    assert run(["compare", str(both), mpi, "--across", "group"]) == 2
-    err = capsys.readouterr().err
+    err = says(2, both, mpi, "--across", "group").err
     assert "the new file has several values of group for one point: local, mpi" in err
 
 
-def test_the_option_that_compares_other_groups_is_named(tmp_path: Path, capsys: Capture) -> None:
+def test_the_option_that_compares_other_groups_is_named(tmp_path: Path, says: Says) -> None:
     files = [tmp_path / "local.csv", tmp_path / "mpi.csv"]
     for file in files:
         write(records(row((9.0, 9.1), group=file.stem, channels=len(file.stem))), file)
-    assert run(["compare", *map(str, files)]) == 1
-    out = " ".join(capsys.readouterr().out.split())
-    assert "to compare them still: --across group,channels" in out
-    assert run(["compare", *map(str, files), "--across", "channels,group"]) == 0
+    assert "to compare them still: --across group,channels" in says(1, *files).words
+    says(0, *files, "--across", "channels,group")
 
 
-@pytest.mark.exhaustive
-def test_a_default_sweep_beside_the_shipped_one_names_the_way(capsys: Capture) -> None:
-    """Without a launcher nothing is of the group of the shipped rows: no pass, and a hint."""
-    examples = Path(__file__).parent.parent.parent / "docs" / "examples"
-    mine = str(examples / "first-run.csv")
-    for base in ([str(SWEEP)], ["--against", "h200x4"], ["--against", "--fail-below", "5%"]):
-        assert run(["compare", mine, *base]) == 1
-        assert "to compare them still: --across group" in capsys.readouterr().out
-        assert run(["compare", mine, *base, "--across", "group"]) == 0
-        assert "group: local | mpi" in capsys.readouterr().out
-
-
-def test_the_hint_names_columns_that_do_make_rows_comparable(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_the_hint_names_columns_that_do_make_rows_comparable(tmp_path: Path, says: Says) -> None:
     """No column is different in all rows, and still no row has its like."""
     new, base = (tmp_path / name for name in ("new.csv", "base.csv"))
     write(records(row((9.0, 9.1)), row((5.0, 5.1), group="local", algo="tree")), new)
     write(records(row((9.0, 9.1), group="local"), row((5.0, 5.1), algo="tree")), base)
-    assert run(["compare", str(new), str(base)]) == 1
-    assert "to compare them still: --across group" in capsys.readouterr().out
-    assert run(["compare", str(new), str(base), "--across", "group"]) == 0
+    assert "to compare them still: --across group" in says(1, new, base).out
+    says(0, new, base, "--across", "group")
     write(records(row((9.0, 9.1), group="local", dtype="int8")), base)
-    capsys.readouterr()
-    assert run(["compare", str(new), str(base)]) == 1
-    assert "--across" not in capsys.readouterr().out, "no option compares other types"
+    assert "--across" not in says(1, new, base).out, "no option compares other types"
 
 
 def test_a_file_that_holds_two_runs_or_only_what_has_no_counterpart(
-    tmp_path: Path, capsys: Capture
+    says: Says, tmp_path: Path
 ) -> None:
     table = "{0}\n$ mpirun -n 4 osu_bcast\n# OSU MPI Broadcast Latency Test\n# Size Avg Latency(us)"
     rows = "".join(f"\n{8 << n}  {{1:.2f}}" for n in range(6)) + "\n"
@@ -266,15 +239,14 @@ def test_a_file_that_holds_two_runs_or_only_what_has_no_counterpart(
     )
     heading = " Device to Host Bandwidth, 1 Device(s)\n Transfer Size (Bytes) Bandwidth(GB/s)\n"
     runs[1].write_text(f"{heading} 32000000 6.1\n")
-    assert [run(["compare", str(file)]) for file in runs] == [0, 1]
-    said = " ".join(capsys.readouterr().out.split())
+    said = says(0, runs[0]).words
     assert "differs: before | after. The second against the first" in said and "6 worse" in said
-    assert "as PCIe 3.0 x8, 4.0 x4 or 2.0 x16" in said
-    assert [run(["compare", str(file), "--json", "-"]) for file in runs] == [2, 1]
-    assert capsys.readouterr().out == ""
+    assert "as PCIe 3.0 x8, 4.0 x4 or 2.0 x16" in says(1, runs[1]).words
+    for code, file in zip((2, 1), runs, strict=True):
+        assert says(code, file, "--json", "-").out == ""
 
 
-def test_the_second_run_begins_with_what_the_first_has_too(tmp_path: Path, capsys: Capture) -> None:
+def test_the_second_run_begins_with_what_the_first_has_too(tmp_path: Path, says: Says) -> None:
     """Not where it is told, which the last table does; words in any letters tell it as well."""
     sizes = "".join(f"{8 << n}  {{0:.2f}}\n" for n in range(6))
     tables = [
@@ -286,5 +258,4 @@ def test_the_second_run_begins_with_what_the_first_has_too(tmp_path: Path, capsy
         texts = [table.format(factor) for table, factor in zip(tables * 2, factors, strict=True)]
         texts[2] = above.replace("до", "после").replace("H", "P") + texts[2]
         file.write_text(above + "".join(texts))
-        assert run(["compare", str(file)]) == 0
-        assert "12 rows compared" in capsys.readouterr().out
+        assert "12 rows compared" in says(0, file).out

@@ -12,7 +12,7 @@ from collbench.doctor import checks
 from collbench.doctor import run as _run_doctor
 from collbench.doctor.check import identifiers, wants_measurements
 from collbench.machine.discovery import dumps
-from tests.support.commands import Invoke, result_of, stdin_of
+from tests.support.commands import Invoke, Says, result_of, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
 from tests.support.runs import library, needs_mpi
 
@@ -46,37 +46,33 @@ def test_only_some_checks_need_the_gpus_to_be_loaded() -> None:
     ]
 
 
-def test_a_recording_is_looked_at(invoke: Invoke, ill: str, well: str, tmp_path: Path) -> None:
+def test_a_recording_is_looked_at(says: Says, ill: str, well: str, tmp_path: Path) -> None:
     file = tmp_path / "doctor.json"
-    code, out, _ = invoke("doctor", "--from", ill, "--json", str(file))
+    out = says(1, "doctor", "--from", ill, "--json", file).out
     document = result_of(file.read_text())
     marks = [(one["mark"], one["check"]) for one in document["findings"]]
     assert marks[:2] == [("COST", "pcie-link"), ("COST", "shm-size")]
     assert set(marks[2:]) == {("RISK", "limits"), ("NOTE", "huge-pages")}
     assert document["verdict"] == "FAIL"
-    assert code == 1
     assert "COST  pcie-link: GPU 2" in out
     reasons = {one["id"]: one["reason"] for one in document["checks"]}
     assert set(reasons) == set(identifiers())
-    code, out, _ = invoke("doctor", "--from", well)
-    assert code == 0
-    assert out.startswith("Nothing was found.")
+    assert says(0, "doctor", "--from", well).out.startswith("Nothing was found.")
 
 
-def test_stdin_and_the_list_of_the_same_recording(invoke: Invoke, well: str) -> None:
+def test_stdin_and_the_list_of_the_same_recording(says: Says, well: str) -> None:
     with stdin_of(Path(well)):
-        code, out, _ = invoke("doctor", "--from", "-")
-    assert code == 0
-    assert "(collbench doctor --list --from - says why)" in " ".join(out.split())
-    out = invoke("doctor", "--from", well)[1]
-    assert f"(collbench doctor --list --from {well} says why)" in " ".join(out.split())
+        words = says(0, "doctor", "--from", "-").words
+    assert "(collbench doctor --list --from - says why)" in words
+    words = says(0, "doctor", "--from", well).words
+    assert f"(collbench doctor --list --from {well} says why)" in words
 
 
 def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
-    invoke: Invoke, well: str, tmp_path: Path
+    says: Says, well: str, tmp_path: Path
 ) -> None:
     """Nothing is found in it, and the exit code is that of what could not be judged."""
-    document = result_of(invoke("doctor", "--from", well, "--json", "-")[1])
+    document = says(0, "doctor", "--from", well, "--json", "-").result
     looked = sum(one["looked"] for one in document["checks"])
     assert document["looked"] == looked
     others = document["not_here"] + document["could_not"]
@@ -86,14 +82,13 @@ def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
     gpus = tuple(replace(gpu, condition=None) for gpu in host.gpus)
     file = tmp_path / "hidden.json"
     file.write_text(dumps([replace(host, gpus=gpus, system=None, processes=())]))
-    code, out, _ = invoke("doctor", "--from", str(file), "--json", "-")
-    document = result_of(out)
-    assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
+    document = says(UNJUDGED_CODE, "doctor", "--from", file, "--json", "-").result
+    assert document["verdict"] == "UNKNOWN"
     assert document["looked"] < document["could_not"]
 
 
 def test_what_was_found_until_the_users_end_is_shown(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -101,39 +96,33 @@ def test_what_was_found_until_the_users_end_is_shown(
     monkeypatch.setenv("UCX_TLS", "tcp")
     monkeypatch.setattr(_run_doctor, "measure", interrupted)
     args = ("--only", "mpi-transport", "--json", "-")
-    code, out, err = invoke("doctor", *args)
-    (finding,) = result_of(out)["findings"]
-    assert (code, finding["unmeasured"]) == (130, "interrupted")
+    told = says(130, "doctor", *args)
+    err = told.err
+    (finding,) = told.result["findings"]
+    assert finding["unmeasured"] == "interrupted"
     assert "costs   not measured: interrupted" in err
     assert err.endswith("\nInterrupted.\n")
 
 
 @needs_mpi
 @pytest.mark.parametrize("check", ["cross-memory-attach", "mpi-transport"])
-def test_variables_of_another_mpi_library_are_left_out(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, check: str
-) -> None:
-    for name, value in (
-        ("OMPI_MCA_smsc", "^cma"),
-        ("MPIR_CVAR_CH4_CMA_ENABLE", "0"),
-        ("OMPI_MCA_btl", "tcp"),
-        ("MPIR_CVAR_NOLOCAL", "1"),
-    ):
-        monkeypatch.setenv(name, value)
-    out = invoke("doctor", "--quick", "--only", check, "--json", "-")[1]
+def test_variables_of_another_mpi_library_are_left_out(says: Says, check: str) -> None:
+    variables = {
+        "OMPI_MCA_smsc": "^cma",
+        "MPIR_CVAR_CH4_CMA_ENABLE": "0",
+        "OMPI_MCA_btl": "tcp",
+        "MPIR_CVAR_NOLOCAL": "1",
+    }
+    out = says(0, "doctor", "--quick", "--only", check, "--json", "-", **variables).out
     own, other = ("OMPI_", "MPIR_") if library() == "Open MPI" else ("MPIR_", "OMPI_")
-    variables = [one["change"] for one in result_of(out)["findings"]]
-    assert any(f"unset {own}" in one for one in variables)
-    assert not any(f"unset {other}" in one for one in variables)
+    changes = [one["change"] for one in result_of(out)["findings"]]
+    assert any(f"unset {own}" in one for one in changes)
+    assert not any(f"unset {other}" in one for one in changes)
 
 
-def test_what_is_seen_of_a_setting_is_not_repeated(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NCCL_BUFFSIZE", "abc")
-    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    monkeypatch.setenv("NCCL_P2P_LEVEL", "NVL")
-    out = invoke("doctor", "--quick", "--only", "settings", "--json", "-")[1]
+def test_what_is_seen_of_a_setting_is_not_repeated(says: Says) -> None:
+    variables = {"NCCL_BUFFSIZE": "abc", "NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": "NVL"}
+    out = says(0, "doctor", "--quick", "--only", "settings", "--json", "-", **variables).out
     said = {one["subject"]: (one["seen"], one["why"]) for one in result_of(out)["findings"]}
     assert said["NCCL_BUFFSIZE"] == (
         "NCCL_BUFFSIZE=abc",
@@ -158,24 +147,22 @@ def test_what_is_seen_of_a_setting_is_not_repeated(
     ],
 )
 def test_what_makes_it_fail(
-    invoke: Invoke, tmp_path: Path, ill: str, fail_on: str, only: str, expected: int, verdict: str
+    says: Says, tmp_path: Path, ill: str, fail_on: str, only: str, expected: int, verdict: str
 ) -> None:
     """A fault and a risk are in the verdict, whatever fails."""
     file = tmp_path / "doctor.json"
     asked = ("--from", ill, "--fail-on", fail_on, "--only", only, "--json", str(file))
-    code, out, _ = invoke("doctor", *asked)
-    assert (code, result_of(file.read_text())["verdict"]) == (expected, verdict)
+    out = says(expected, "doctor", *asked).out
+    assert result_of(file.read_text())["verdict"] == verdict
     marked = [line for line in out.splitlines() if line.startswith(("COST", "RISK", "NOTE"))]
     assert {line.split()[1].rstrip(":") for line in marked} == set(only.split(","))
 
 
-def test_every_check_is_listed_and_explained(invoke: Invoke, well: str) -> None:
-    code, out, _ = invoke("doctor", "--from", well, "--list")
-    assert code == 0
+def test_every_check_is_listed_and_explained(says: Says, well: str) -> None:
+    out = says(0, "doctor", "--from", well, "--list").out
     for identifier in identifiers():
         assert identifier in out
-        code, text, _ = invoke("doctor", "--explain", identifier)
-        assert code == 0
+        text = says(0, "doctor", "--explain", identifier).out
         assert text.startswith(f"{identifier}: ")
         assert max(map(len, text.splitlines())) <= 100
 

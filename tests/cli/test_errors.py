@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from shlex import split
@@ -26,15 +26,17 @@ from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
 from collbench.machine.discovery import dumps
-from tests.support.commands import Capture
+from tests.support.commands import Capture, Says
 from tests.support.evidence import machine
 from tests.support.runs import ROOT
 from tests.support.tiers import tiered
 
+Complains = Callable[..., tuple[str, str]]
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
 RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
+FIRST, BASE = ROOT / "docs/examples/first-run.csv", ROOT / "profiles/results/h200x4.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
 REFUSALS, SAID = (
@@ -55,7 +57,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     for name, text in {**of, "old": json.dumps(old)}.items():
         (broken / name).write_text(text)
     (broken / "packed").write_bytes(gzip.compress(whole.encode(), mtime=0)[:-40])
-    given = {"rows": RESULTS, "matrix": MATRIX, "job": JOB, "broken": broken, "nl": "\n"}
+    given = {
+        "first": FIRST,
+        "base": BASE,
+        "rows": RESULTS,
+        "matrix": MATRIX,
+        "job": JOB,
+        "broken": broken,
+        "nl": "\n",
+    }
     return {**given, "logs": ROOT / "tests/data/nccl-logs"}
 
 
@@ -66,52 +76,54 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
-    """The exit code, the error and the hint of a command that must say nothing else."""
-    code = run(list(args))
-    out, err = capfd.readouterr()
-    lines = [line for line in err.splitlines() if not line.startswith("# ")]
-    assert out == ""
-    assert len(lines) == 2, err
-    assert lines[0].startswith("Error: ")
-    assert lines[1].startswith("Hint: ")
-    return code, lines[0].removeprefix("Error: "), lines[1].removeprefix("Hint: ")
+@pytest.fixture
+def complains(says: Says) -> Complains:
+    """Runs a command that must end with a code: the error and the hint, and it says nothing
+    else.
+    """
+
+    def complains(code: int, *args: str | Path) -> tuple[str, str]:
+        out, err = says(code, *args)
+        lines = "\n".join(line for line in err.splitlines() if not line.startswith("# "))
+        found = re.fullmatch("Error: (.+)\nHint: (.+)", lines)
+        assert out == "" and found, err
+        return found[1], found[2]
+
+    return complains
 
 
 @pytest.mark.parametrize("line", REFUSALS)
 def test_what_is_mistyped_or_makes_no_sense_is_refused(
-    capfd: Capture, in_folder: Path, files: dict[str, object], line: str
+    complains: Complains, in_folder: Path, files: dict[str, object], line: str
 ) -> None:
     code, words, said = line.split("\t")
-    found, error, hint = complaint(capfd, *split(words.format(**files)))
-    assert found == int(code)
+    error, hint = complains(int(code), *split(words.format(**files)))
     assert all(part in f"{error} Hint: {hint}" for part in said.split(" ... "))
 
 
 @pytest.mark.parametrize("line", SAID)
-def test_what_is_said(capfd: Capture, in_folder: Path, files: dict[str, object], line: str) -> None:
+def test_what_is_said(says: Says, in_folder: Path, files: dict[str, object], line: str) -> None:
     """By commands that write no file."""
     code, words, said = line.split("\t")
-    assert run(split(words.format(**files))) == int(code)
-    text = " ".join(" ".join(capfd.readouterr()).split())
+    text = " ".join(" ".join(says(int(code), *split(words.format(**files)))).split())
     assert all(part in text for part in said.split(" ... "))
     assert not list(in_folder.iterdir())
 
 
 def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    complains: Complains, says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ragged").write_text("# counts\n1 2\n\n3\n")
     args = ("sweep", "--backend", "cpu", "--op", "alltoallv", "--algo", "auto")
-    code, why, _ = complaint(capfd, *args, "--counts", str(tmp_path / "ragged"))
-    assert (code, f"{tmp_path}/ragged, line 4: alltoallv of 2 ranks needs" in why) == (2, True)
-    code, why, hint = complaint(capfd, *args, "--skew", "hot:3", "--ranks", "4,2")
-    assert (code, why) == (2, "--skew hot:3: 3 ranks cannot have all, there are 2")
-    assert hint == "give hot:1 to hot:2, or more ranks"
-    monkeypatch.setenv("COLUMNS", "40")
+    why, _ = complains(2, *args, "--counts", tmp_path / "ragged")
+    assert f"{tmp_path}/ragged, line 4: alltoallv of 2 ranks needs" in why
+    assert complains(2, *args, "--skew", "hot:3", "--ranks", "4,2") == (
+        "--skew hot:3: 3 ranks cannot have all, there are 2",
+        "give hot:1 to hot:2, or more ranks",
+    )
     monkeypatch.setattr("collbench.core.screen.is_terminal", lambda _: True)
-    assert run([*args, "--skew", "hot:3", "--ranks", "2"]) == 2
-    assert capfd.readouterr().err.splitlines() == [
+    more = ("--skew", "hot:3", "--ranks", "2")
+    assert says(2, *args, *more, COLUMNS="40").err.splitlines() == [
         "Error: --skew hot:3: 3 ranks cannot have",
         "  all, there are 2",
         "Hint: give hot:1 to hot:2, or more ranks",
@@ -126,14 +138,14 @@ def _options() -> Iterator[tuple[str, click.Option]]:
 
 
 @tiered("name", _COMMANDS, 5)
-def test_an_option_that_is_given_twice_is_refused(capfd: Capture, name: str) -> None:
+def test_an_option_that_is_given_twice_is_refused(complains: Complains, name: str) -> None:
     """By its long and its short name; a list says how to give several values."""
     for param in [param for of, param in _options() if of == name and not param.multiple]:
         value = [] if param.is_flag else ["1"]
         args = [param.opts[0], *value, param.opts[-1], *value]
-        code, error, hint = complaint(capfd, name, *args)
+        error, hint = complains(2, name, *args)
         flag = max(param.opts, key=len)
-        assert (code, error) == (2, f"{flag} is given twice")
+        assert error == f"{flag} is given twice"
         is_list = isinstance(param.type, ListOf)
         assert hint == (
             f"give several values as a comma list: {flag} A,B" if is_list else "give it once"
@@ -180,69 +192,58 @@ def test_no_value_ends_in_a_traceback(
         ["--transport", "SHM", "--direct", "Off", "--color", "Never"],
     ],
 )
-def test_values_are_read_in_any_case(capfd: Capture, args: list[str]) -> None:
+def test_values_are_read_in_any_case(says: Says, args: list[str]) -> None:
     base = MODEL if "--backend" not in args else ("sweep", *MODEL[3:])
-    runs = []
-    for words in (args, [*(word if word.startswith("--") else word.lower() for word in args)]):
-        assert run([*base, *words, "--dry-run"]) == 0
-        runs.append(capfd.readouterr().out)
-    assert runs[0] == runs[1]
+    small = [word if word.startswith("--") else word.lower() for word in args]
+    assert says(0, *base, *args, "--dry-run") == says(0, *base, *small, "--dry-run")
 
 
 @tiered("alias", ALIASES, 5)
-def test_aliases_of_types_are_read_in_any_case(capfd: Capture, alias: str) -> None:
-    assert run([*MODEL, "--dtype", alias.upper(), "--dry-run"]) == 0
-    assert f" of {ALIASES[alias]};" in capfd.readouterr().out
+def test_aliases_of_types_are_read_in_any_case(says: Says, alias: str) -> None:
+    assert f" of {ALIASES[alias]};" in says(0, *MODEL, "--dtype", alias.upper(), "--dry-run").out
 
 
-def test_the_former_name_of_an_option_is_an_alias(capfd: Capture) -> None:
+def test_the_former_name_of_an_option_is_an_alias(says: Says) -> None:
     for old, new in (
         (["--sweep", "channels"], ["--preset", "channels"]),
         (["--sweep=channels"], ["--preset=channels"]),
     ):
-        results = []
-        for words in (old, new):
-            assert run(["sweep", *words, "--backend", "model", "--dry-run"]) == 0
-            results.append(capfd.readouterr())
-        assert results[0].out == results[1].out
-        assert (results[0].err, results[1].err) == (
-            "# --sweep is now called --preset; the next release drops --sweep.\n",
-            "",
+        before, now = (
+            says(0, "sweep", *words, "--backend", "model", "--dry-run") for words in (old, new)
         )
-    assert run(["sweep", "--help"]) == 0
-    assert "--sweep" not in capfd.readouterr().out
+        assert (before.out, now.err) == (now.out, "")
+        assert before.err == "# --sweep is now called --preset; the next release drops --sweep.\n"
+    assert "--sweep" not in says(0, "sweep", "--help").out
 
 
 @pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
 @pytest.mark.parametrize("more", [(), ("--backend", "cuda"), ("--backend", "cpu,cuda")])
 @pytest.mark.parametrize("gpus", ["0", "0,1", "0,0"])
 def test_gpus_on_a_host_without_any_are_refused(
-    capfd: Capture, gpus: str, more: tuple[str, ...]
+    complains: Complains, gpus: str, more: tuple[str, ...]
 ) -> None:
-    code, error, _ = complaint(capfd, "sweep", "--gpus", gpus, *more)
-    assert (code, error) == (3, f"--gpus {gpus}: this host has no NVIDIA GPU")
+    error, _ = complains(3, "sweep", "--gpus", gpus, *more)
+    assert error == f"--gpus {gpus}: this host has no NVIDIA GPU"
 
 
 @pytest.mark.parametrize("args", [("--gpus", "0"), ("--backend", "cuda"), ("--backend", "nccl")])
 def test_one_gpu_that_was_asked_for_cannot_be_measured(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+    complains: Complains, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
 ) -> None:
     for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
     monkeypatch.setattr("collbench.bench.sweep_rules.gpus_here", lambda: 1)
-    code, error, hint = complaint(capfd, "sweep", *args)
-    assert (code, error) == (3, "One GPU: nothing travels between ranks")
+    error, hint = complains(3, "sweep", *args)
+    assert error == "One GPU: nothing travels between ranks"
     assert "--gpus 0,0 runs two ranks on it" in hint
 
 
-def test_a_dry_run_marks_what_the_file_has(capfd: Capture, tmp_path: Path) -> None:
+def test_a_dry_run_marks_what_the_file_has(says: Says, tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     words = (*MODEL[:3], *MODEL[5:], "--algo", "ring", "--csv", str(file))
-    assert run([*words, "--sizes", "64K"]) == 0
+    says(0, *words, "--sizes", "64K")
     before = read(file)
-    capfd.readouterr()
-    assert run([*words, "--sizes", "64K,128K", "--resume", "--dry-run"]) == 0
-    out, err = capfd.readouterr()
+    out, err = says(0, *words, "--sizes", "64K,128K", "--resume", "--dry-run")
     lines = out.splitlines()
     assert [line.endswith("; in the file already") for line in lines[3:]] == [True, False, False]
     assert lines[-1].startswith("# 2 points, 0 waived, 1 in the file already; about")
@@ -252,16 +253,14 @@ def test_a_dry_run_marks_what_the_file_has(capfd: Capture, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference", "model"])
-def test_more_ranks_than_cores_are_said(capfd: Capture, backend: str) -> None:
+def test_more_ranks_than_cores_are_said(says: Says, backend: str) -> None:
     """Of backends whose ranks run at the same time."""
     cores = usable_cores()
     words = ("sweep", "--backend", backend, "--sizes", "1K", "--algo", "ring", "--dry-run")
-    assert run([*words, "--ranks", str(2 * cores)]) == 0
-    says_so = f"# {2 * cores} ranks share {cores} CPU core" in capfd.readouterr().err
-    assert says_so == (backend == "cpu")
+    err = says(0, *words, "--ranks", str(2 * cores)).err
+    assert (f"# {2 * cores} ranks share {cores} CPU core" in err) == (backend == "cpu")
     if cores > 1:
-        assert run([*words, "--ranks", "2"]) == 0
-        assert capfd.readouterr().err == ""
+        assert says(0, *words, "--ranks", "2").err == ""
 
 
 def test_an_error_on_the_way_out_of_a_signal_is_the_signals(capfd: Capture) -> None:

@@ -13,16 +13,15 @@ from collbench.cli.sweep import command as sweep
 from collbench.core.catalog import names
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.commands import MODEL, Capture, Invoke
+from tests.support.commands import MODEL, Capture, Says
 
 CPU_PROFILE = (Path(__file__).parents[2] / "profiles" / "machines" / "cpu-2.toml").read_text()
 
 
 @pytest.mark.parametrize("name", names("sweeps"))
-def test_shipped_presets_are_readable(invoke: Invoke, name: str) -> None:
+def test_shipped_presets_are_readable(says: Says, name: str) -> None:
     assert read_preset(name, sweep.params)
-    code, out, _ = invoke("sweep", "--preset", name, "--backend", "model", "--dry-run")
-    assert code == 0
+    out = says(0, "sweep", "--preset", name, "--backend", "model", "--dry-run").out
     assert ", 0 waived" in out.splitlines()[-1]
 
 
@@ -44,12 +43,11 @@ def test_shipped_presets_are_readable(invoke: Invoke, name: str) -> None:
     ],
 )
 def test_broken_presets_and_profiles_are_usage_errors(
-    invoke: Invoke, tmp_path: Path, option: str, text: str
+    says: Says, tmp_path: Path, option: str, text: str
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    code, _, err = invoke(*MODEL, "--sizes", "1K", option, str(file))
-    assert code == 2
+    err = says(2, *MODEL, "--sizes", "1K", option, file).err
     assert ("machine profile" if option == "--machine" else "Error") in err
 
 
@@ -94,6 +92,7 @@ def test_help_names_every_registered_part() -> None:
         ["--version"],
         ["algos"],
         ["algos", "nobody"],
+        ["topo", "--machine", "dgx-1v"],
         ["sweep", "--help"],
         ["compare", "nothing.csv"],
     ],

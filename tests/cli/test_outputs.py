@@ -11,7 +11,7 @@ import pytest
 
 from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
-from tests.support.commands import Capture
+from tests.support.commands import Capture, Says
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
@@ -101,14 +101,11 @@ def test_its_own_file_is_written_again(command: str, option: str, folder: Path) 
         "replay new.csv --json new.csv --dry-run",
     ],
 )
-def test_an_input_and_another_output_are_no_target(
-    words: str, folder: Path, capsys: Capture
-) -> None:
+def test_an_input_and_another_output_are_no_target(words: str, folder: Path, says: Says) -> None:
     (folder / "link.log").symlink_to("nccl.log")
     (folder / "m.toml").write_text("[topology]\n")
     before = {file.name: file.read_text() for file in folder.iterdir()}
-    assert run([*words.split(), "--force"]) == 2
-    assert re.search("would write over|writes there, too", capsys.readouterr().err)
+    assert re.search("would write over|writes there, too", says(2, *words.split(), "--force").err)
     assert {file.name: file.read_text() for file in folder.iterdir()} == before
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
 from collbench.doctor.check_verdict import CheckLine
 from collbench.doctor.run_overview import Overview, _fields, numbers
-from tests.support.commands import MODEL, Invoke
+from tests.support.commands import MODEL, Invoke, Says
 from tests.support.frames import records, row
 from tests.support.json_shape import SCHEMA, check_shape
 
@@ -103,13 +102,10 @@ def test_the_json_has_the_bounds_of_noise_that_the_screen_has() -> None:
     ],
 )
 def test_every_result_is_json_in_one_envelope(
-    args: tuple[str, ...], invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    says: Says, args: tuple[str, ...], home: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    code, out, _ = invoke(*args, "--json")
-    document = json.loads(out)
+    document = json.loads(says(0, *args, "--json").out)
     check_shape(document)
-    assert code == 0
     assert document["command"].startswith(f"collbench {args[0]}")
     assert isinstance(document["data"], list | dict)
 
@@ -126,10 +122,3 @@ def test_what_judges_has_the_form_that_is_documented(args: tuple[str, ...], invo
     check_shape(json.loads(invoke(*args, "--json")[1]))
     judges = {rule["if"]["properties"]["command"]["pattern"] for rule in SCHEMA["allOf"]}
     assert sum(bool(re.search(one, f"collbench {' '.join(args)}")) for one in judges) == 1
-
-
-def test_a_topology_in_the_envelope_is_read_again(invoke: Invoke, tmp_path: Path) -> None:
-    file = str(tmp_path / "machine.json")
-    assert run(["topo", "--machine", "dgx-1v", "--json", file]) == 0
-    _, there, _ = invoke("topo", "--machine", "dgx-1v", "--rates")
-    assert invoke("topo", "--from", file, "--rates")[1] == there

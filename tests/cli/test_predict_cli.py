@@ -1,25 +1,33 @@
-"""`collbench predict`: the table, its documents, and what is refused."""
+"""`collbench predict`: the table, its documents, and NCCL before our own engine."""
 
 import csv
 import io
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
-from tests.support.commands import Capture, result_of
+from tests.support.commands import Invoke, Said, Says, result_of
 from tests.support.tiers import tiered
 
-SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
+MATRIX = Path(__file__).parent.parent / "data/topologies/dgx1v-topo-m.txt"
+SMALL = ("--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
+
+
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    return partial(invoke, "predict")
+
+
+def table_of(said: Said) -> list[dict[str, str]]:
+    """Rows of a CSV table."""
+    return list(csv.DictReader(io.StringIO(said.out)))
 
 
 @tiered("columns", [80, 160], 1)
-def test_the_best_of_each_size_with_what_limits_it(
-    columns: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert run([*SMALL, "--hosts", "1,64", "--sizes", "4K,64M", "--sensitivity"]) == 0
-    shown = capsys.readouterr()
+def test_the_best_of_each_size_with_what_limits_it(columns: int, says: Says) -> None:
+    options = ("--hosts", "1,64", "--sizes", "4K,64M", "--sensitivity")
+    shown = says(0, *SMALL, *options, COLUMNS=str(columns))
     assert "predicted, not measured" in shown.err
     head, *rows = shown.out.splitlines()[:5]
     ranks = [["ranks"], ["2"], ["128"]] if columns > 80 else [[]] * 3  # there is no room for them
@@ -38,17 +46,15 @@ def test_the_best_of_each_size_with_what_limits_it(
     assert max(map(len, constants.splitlines())) <= 120
 
 
-def test_the_list_of_machines_is_a_document(capsys: Capture) -> None:
-    assert run(["predict", "--json"]) == 0
-    known = {one["machine"]: one for one in result_of(capsys.readouterr().out)}
+def test_the_list_of_machines_is_a_document(says: Says) -> None:
+    known = {one["machine"]: one for one in says(0, "--json").result}
     assert (known["dgx-1v"]["hosts"], known["dgx-1v"]["gpus"]) == (1, 8)
 
 
-def test_documents_have_the_same_rows(tmp_path: Path, capsys: Capture) -> None:
+def test_documents_have_the_same_rows(tmp_path: Path, says: Says) -> None:
     file = tmp_path / "rows.json"
     options = ("--hosts", "2", "--sizes", "1K:64K:x8", "--all", "--set", "nic=half")
-    assert run([*SMALL, *options, "--csv", "-", "--json", str(file)]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = table_of(says(0, *SMALL, *options, "--csv", "-", "--json", file))
     assert {row["algo"] for row in rows} == {"direct", "duplex"}
     assert [row["size_bytes"] for row in rows] == ["1024", "1024", "8192", "8192", "65536", "65536"]
     assert [str(row["time_us"]) for row in result_of(file.read_text())] == [
@@ -68,18 +74,53 @@ def test_documents_have_the_same_rows(tmp_path: Path, capsys: Capture) -> None:
     1,
 )
 def test_our_engine_has_an_interval_where_rows_were_measured(
-    machine: str, hosts: str, is_known: bool, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    machine: str, hosts: str, is_known: bool, says: Says
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    words = ["predict", "--machine", machine, "--op", "sendrecv", "--hosts", hosts]
+    words = ["--machine", machine, "--op", "sendrecv", "--hosts", hosts]
     words += ["--sizes", "8,1M,1G", "--set", "gpus=2"]
-    assert run([*words, "--json", "-"]) == 0
-    rows = [row for row in result_of(capsys.readouterr().out) if row["engine"] == "collbench"]
+    every = says(0, *words, "--json", "-").result
+    rows = [row for row in every if row["engine"] == "collbench"]
     known = [(row["low_us"], row["time_us"], row["high_us"]) for row in rows]
     assert rows
     if is_known:
         assert all(low < time < high for low, time, high in known)
     else:
         assert {ends for low, _, high in known for ends in (low, high)} == {None}
-    assert run(words) == 0
-    assert ("nine of ten measured rows" in " ".join(capsys.readouterr().out.split())) == is_known
+    assert ("nine of ten measured rows" in says(0, *words, COLUMNS="160").words) == is_known
+
+
+@pytest.mark.exhaustive
+def test_nccl_comes_first_and_our_engine_where_it_can_run(says: Says) -> None:
+    options = ("--hosts", "1,2,64", "--sizes", "64M")
+    shown = says(0, "--machine", "hgx-h100", *options)
+    nccl, _, own = shown.out.partition("Our own engine")
+    assert [line.split()[:4] for line in nccl.splitlines() if line[:5].strip().isdigit()] == [
+        ["1", "64M", "nvls", "simple"],
+        ["2", "64M", "nvlstree", "simple"],
+        ["64", "64M", "nvlstree", "simple"],
+    ]
+    assert [line.split()[0] for line in own.splitlines() if line[:5].strip().isdigit()] == ["1"]
+    assert "reaches other hosts through CPUs alone" in shown.err
+
+
+def test_documents_say_whose_price_it_is(says: Says) -> None:
+    options = ("--hosts", "1,4", "--sizes", "1M", "--set", "nic=half", "--csv", "-")
+    rows = table_of(says(0, "--machine", "hgx-h100", *options))
+    assert [(row["engine"], row["hosts"]) for row in rows] == [
+        ("nccl", "1"),
+        ("nccl", "4"),
+        ("collbench", "1"),
+    ]
+    for row in rows[:2]:
+        assert float(row["low_us"]) <= float(row["time_us"]) <= float(row["high_us"])
+        assert float(row["before_us"]) > 0
+
+
+@pytest.mark.exhaustive
+def test_a_pasted_matrix_with_what_it_cannot_know(says: Says) -> None:
+    asked = ["--topo", MATRIX, "--sizes", "1G", "--csv", "-"]
+    (row,) = table_of(says(0, *asked, "--hosts", "4", "--nic", "100G", "--links", "nvlink2,ib"))
+    assert row["ranks"] == "32"
+    assert float(row["busbw_gbs"]) == pytest.approx(47, rel=0.1)  # as published of a DGX-1
+    rows = table_of(says(0, *asked, "--hosts", "1", "--links", "nvlink2"))
+    assert float(rows[0]["busbw_gbs"]) == pytest.approx(120, rel=0.1)

@@ -12,21 +12,19 @@ from collbench.bench.points import SweepPoint
 from collbench.bench.replay import Bench, Part, ReplayProof
 from collbench.bench.rows import unmeasured_row
 from collbench.bench.runner import Measurement
-from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.peers import forced_by
 from collbench.core.record import Record, read
-from tests.support.commands import Capture, Invoke, result_of
+from tests.support.commands import Says, result_of
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
 
 
 @pytest.mark.exhaustive
-def test_a_trace_on_a_described_machine(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_trace_on_a_described_machine(says: Says, tmp_path: Path) -> None:
     json_file, csv = tmp_path / "job.json", tmp_path / "job.csv"
     args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star", "--tune", "1")
-    code, out, _ = invoke(*args, "--json", str(json_file), "--csv", str(csv))
-    assert code == 0
+    out = says(0, *args, "--json", json_file, "--csv", csv).out
     document = result_of(json_file.read_text())
     assert document["steps"] == {"number": 3, "first_call": 0, "calls": 7.0, "found": True}
     assert [(one["op"], one["calls"]) for one in document["operations"]] == [
@@ -46,7 +44,7 @@ def test_a_trace_on_a_described_machine(invoke: Invoke, tmp_path: Path) -> None:
 
 
 def test_what_was_measured_until_the_users_end_is_shown(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeat, done = Measurement._repeat, count()
 
@@ -58,30 +56,29 @@ def test_what_was_measured_until_the_users_end_is_shown(
     monkeypatch.setattr(Measurement, "_repeat", interrupted)
     csv = tmp_path / "job.csv"
     args = ("replay", TRACE, "--machine", "hgx-h100", "--csv", str(csv))
-    code, out, err = invoke(*args)
-    assert (code, err.strip()) == (130, "Interrupted.")
+    out, err = says(130, *args)
+    assert err.strip() == "Interrupted."
     assert [row.op for row in read(csv)] == ["allgather", "reducescatter"]
     (missing,) = (line for line in out.splitlines() if line.startswith("allreduce "))
     assert "back to back with model" in out and missing.split()[-2:] == ["-", "-"]
     assert out.endswith("\nInterrupted: this is what was measured until then.\n")
 
 
-def test_a_log_on_two_backends(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_log_on_two_backends(says: Says, tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     line = (
         "n1:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x8 count 64 datatype 7"
         " op 0 root 0 comm 0x1 [nranks=2] stream 0x5\n"
     )
     log.write_text(line * 4)
-    code, out, _ = invoke("replay", str(log), "--backend", "reference,model", "--tune", "1")
-    assert code == 0
+    out = says(0, "replay", log, "--backend", "reference,model", "--tune", "1").out
     assert "4 steps of 1 call were" in out
     assert "back to back with reference." in out
     assert "back to back with model." in out
 
 
 def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything but the GPUs: rows of a script, in which NCCL's tree by LL is the best."""
 
@@ -108,8 +105,7 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
     monkeypatch.setattr("collbench.jobs.run_replay.by_estimate", lambda cases, *_: cases)
     monkeypatch.setattr("collbench.jobs.run_replay.prove", proof)
     tuner = tmp_path / "nccl_tuner.conf"
-    code, out, _ = invoke("replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
-    assert code == 0
+    out = says(0, "replay", TRACE, "--backend", "nccl", "--tuner", tuner).out
     assert "nccl plain us\n" in out
     assert "nccl registered us  nccl window us" in out
     assert "NCCL_ALGO=Tree NCCL_PROTO=LL" in out
@@ -119,12 +115,11 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
     assert all(",tree,ll,16," in line for line in lines)
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: Capture) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, says: Says) -> None:
     """A gzip of a log that ends early, and a pickle."""
     line = "n1:7:7 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 9 datatype 7"
     cut, dumped = tmp_path / "cut.gz", tmp_path / "dump.pkl"
     cut.write_bytes(gzip.compress((line * 9000 + str(list(range(9000)))).encode())[:-400])
     dumped.write_bytes(pickle.dumps({"entries": [1] * 99}))
     for file, why in ((cut, "it cannot be unpacked"), (dumped, "this is a pickle")):
-        assert run(["replay", str(file), "--dry-run"]) == 2
-        assert f"Error: {file}: {why}" in capsys.readouterr().err
+        assert f"Error: {file}: {why}" in says(2, "replay", file, "--dry-run").err

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from collbench.cli import run
 from collbench.core.interrupt import exit_code_of, text_of
 from collbench.core.record import read
-from tests.support.commands import Capture
+from tests.support.commands import Says
 from tests.support.runs import said_by
 from tests.support.tiers import tiered
 
@@ -94,48 +94,37 @@ def test_warnings_as_errors_break_nothing(tmp_path: Path, words: str) -> None:
     assert (code, [line for line in err.splitlines() if not line.startswith("# ")]) == (0, [])
 
 
-def test_a_mistake_of_ours_is_two_lines(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_ours_is_two_lines(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the place; the traceback is for those who ask for it."""
     monkeypatch.setattr("collbench.bench.show_topology.matrix", None)
-    assert run(["topo", "--machine", "pcie-4"]) == 1
-    err = capfd.readouterr().err
+    err = says(1, "topo", "--machine", "pcie-4").err
     assert lines(err) == ["Error", "Hint"]
     assert "a mistake of collbench: TypeError" in err
     assert "(in _show_views, show_topology.py:" in err
     monkeypatch.setenv("COLLBENCH_DEBUG", "1")
-    assert run(["topo", "--machine", "pcie-4"]) == 1
-    assert "Traceback" in capfd.readouterr().err
+    assert "Traceback" in says(1, "topo", "--machine", "pcie-4").err
 
 
-def test_too_few_processes_for_a_thread_are_said(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+NOT_LOADED = ImportError("a long\nadvice")
+NOT_LOADED.__cause__ = ImportError("libblas.so: failed to map segment")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError("can't start new thread"), "cannot start a thread: processes are limited"),
+        (NOT_LOADED, "a library cannot be loaded: libblas.so: failed to map segment\n"),
+    ],
+)
+def test_what_the_system_refuses_is_said(
+    says: Says, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
-    def full(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("collbench.bench.show_topology.matrix", full)
-    assert run(["topo", "--machine", "pcie-4"]) == 3
-    assert "Error: cannot start a thread: processes are limited" in capfd.readouterr().err
+    monkeypatch.setattr("collbench.bench.show_topology.matrix", Mock(side_effect=error))
+    assert f"Error: {why}" in says(3, "topo", "--machine", "pcie-4").err
 
 
-def test_a_library_that_cannot_be_loaded_is_said(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        try:
-            raise ImportError("libblas.so: failed to map segment")
-        except ImportError as error:
-            raise ImportError("a long\nadvice") from error
-
-    monkeypatch.setattr("collbench.bench.show_topology.matrix", broken)
-    assert run(["topo", "--machine", "pcie-4"]) == 3
-    err = capfd.readouterr().err
-    assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err
-
-
-def test_a_message_is_cut_in_its_middle(capfd: Capture) -> None:
-    assert run(["sweep", "--sizes", "9" * 5000]) == 2
-    err = capfd.readouterr().err
+def test_a_message_is_cut_in_its_middle(says: Says) -> None:
+    err = says(2, "sweep", "--sizes", "9" * 5000).err
     assert len(err) < 2000
     assert "9 [...] 9" in err
     assert "more than 8192T" in err

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +18,12 @@ from collbench.bench.pairs import RankPair
 from collbench.cli import run
 from collbench.core.errors import HangError
 from collbench.machine import formats
+from collbench.machine.discovery import dumps
 from collbench.machine.topology.model import Topology
 from collbench.machine.views.drawing import svg
 from collbench.machine.views.matrix import matrix
-from tests.support.commands import Capture, Invoke
+from tests.support import fake_hosts
+from tests.support.commands import Capture, Invoke, Says
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.runs import ROOT, needs_mpi, said_by, under_mpirun
 
@@ -51,120 +52,116 @@ def invoke(invoke: Invoke) -> Invoke:
     return partial(invoke, "topo")
 
 
-def test_the_matrix_goes_to_stdout_and_talk_to_stderr(invoke: Invoke, dgx: Topology) -> None:
-    code, out, err = invoke()
-    assert (code, out.splitlines()) == (0, matrix(dgx, 80))
+def test_the_matrix_goes_to_stdout_and_talk_to_stderr(says: Says, dgx: Topology) -> None:
+    out, err = says(0)
+    assert out.splitlines() == matrix(dgx, 80)
     assert err == "# dgx: 8 x Tesla V100-SXM2-16GB, driver 535.54\n"
 
 
-def test_a_pipe_gets_no_colour_unless_told(invoke: Invoke, dgx: Topology) -> None:
-    assert "\x1b" not in invoke()[1]
-    assert "\x1b" not in invoke("--tree", "--rates", "--color", "never")[1]
-    assert "\x1b[92mNV1\x1b[0m " in invoke("--color", "always")[1]
+def test_a_pipe_gets_no_colour_unless_told(says: Says, dgx: Topology) -> None:
+    assert "\x1b" not in says(0).out
+    assert "\x1b" not in says(0, "--tree", "--rates", "--color", "never").out
+    assert "\x1b[92mNV1\x1b[0m " in says(0, "--color", "always").out
 
 
 def test_a_wide_screen_has_one_block(
-    invoke: Invoke, dgx: Topology, monkeypatch: pytest.MonkeyPatch
+    says: Says, dgx: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert "NUMA Affinity" in invoke()[1].splitlines()[0]
+    assert "NUMA Affinity" in says(0).out.splitlines()[0]
 
 
-def test_no_gpu_is_no_error(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_is_no_error(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, laptop())
-    code, out, err = invoke()
-    assert code == 0
+    out, err = says(0)
     assert "CPU0  Intel Core i7-1260P  0-15" in out
     assert "enp0s31f6" in out
     assert err == "# laptop: no GPU\n# no NVIDIA driver was found\n"
     for view in ("--tree", "--rates", "--p2p", "--links", "--rings"):
-        assert invoke(view)[0] == 0
+        says(0, view)
 
 
 def test_a_machine_without_gpus_has_no_rates_to_save(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     finds(monkeypatch, laptop())
-    code, out, err = invoke("--measure", "--save", str(tmp_path / "machine.json"))
-    assert (code, out) == (3, "")
+    out, err = says(3, "--measure", "--save", tmp_path / "machine.json")
+    assert out == ""
     assert "--save keeps rates between GPUs" in err
     assert not list(tmp_path.iterdir())
 
 
 def test_what_only_permissions_are_known_of_shows_them(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {(a, b, "read"): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b}
     finds(monkeypatch, Topology(name="p2p.txt", nodes=unknown_rates().gpus, links=(), p2p=told))
-    assert invoke()[1].startswith("read  GPU0  GPU1")
+    assert says(0).out.startswith("read  GPU0  GPU1")
 
 
-def test_views_stand_below_each_other_under_titles(invoke: Invoke, dgx: Topology) -> None:
-    out = invoke("--p2p", "--tree", "--rates")[1].splitlines()
+def test_views_stand_below_each_other_under_titles(says: Says, dgx: Topology) -> None:
+    out = says(0, "--p2p", "--tree", "--rates").out.splitlines()
     titles = [
         "Tree",
         "GB/s that can be used, in one direction",
         "What GPUs may do with each other's memory",
     ]
     assert [line for line in out if line in titles] == titles
-    assert invoke("--tree")[1].splitlines()[0].startswith("dgx: ")
+    assert says(0, "--tree").out.splitlines()[0].startswith("dgx: ")
 
 
-def test_several_hosts_are_named_once(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_hosts_are_named_once(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, two_hosts())
-    code, out, err = invoke()
-    assert (code, err) == (0, "")
+    out, err = says(0)
+    assert err == ""
     assert out.count("2 hosts alike") == 1
 
 
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(
-    invoke: Invoke, dgx: Topology, tmp_path: Path
+    says: Says, invoke: Invoke, dgx: Topology, tmp_path: Path
 ) -> None:
     file = tmp_path / "dgx.svg"
     assert invoke("--svg", str(file)) == (0, "", f"# wrote {file}\n")
     assert file.read_text() == svg(dgx)
     assert invoke("--svg", "-") == (0, svg(dgx), "")
-    code, out, _ = invoke("--svg", str(file), "--rates")
-    assert (code, out.split()[0]) == (0, "pair")
+    assert says(0, "--svg", file, "--rates").out.split()[0] == "pair"
 
 
 def test_what_cannot_be_written_is_an_error_of_the_environment(
-    invoke: Invoke, dgx: Topology, tmp_path: Path
+    says: Says, dgx: Topology, tmp_path: Path
 ) -> None:
-    code, out, err = invoke("--svg", str(tmp_path / "no" / "dgx.svg"))
-    assert (code, out) == (3, "")
+    out, err = says(3, "--svg", str(tmp_path / "no" / "dgx.svg"))
+    assert out == ""
     assert (
         err == f"Error: cannot write {tmp_path}/no/dgx.svg: No such file or directory\nHint: give"
         " another file with --svg\n"
     )
-    code, _, err = invoke("--svg", "/dev/full")
-    assert code == 3
-    assert "cannot write /dev/full: No space left on device" in err
+    assert "cannot write /dev/full: No space left on device" in says(3, "--svg", "/dev/full").err
 
 
 def test_a_file_to_save_is_tried_before_anything_is_measured(
-    invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measured(*_: object) -> None:
         raise HangError("measured")
 
     monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
     for bad in (tmp_path / "no" / "a.json", tmp_path / ("x" * 300)):
-        code, out, err = invoke("--measure", "--save", str(bad))
-        assert (code, out) == (3, "")
+        out, err = says(3, "--measure", "--save", bad)
+        assert out == ""
         assert f"cannot write {bad}: " in err
         assert "give another file with --save" in err
     kept = tmp_path / "kept.json"
     kept.write_text(old := '{"format": "collbench-topology"}')
     (tmp_path / "link.json").symlink_to("new.json")
     for good in ("kept.json", "link.json", "new.json"):
-        assert invoke("--measure", "--save", str(tmp_path / good))[0] == 4
+        says(4, "--measure", "--save", str(tmp_path / good))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["kept.json", "link.json"]
     assert kept.read_text() == old
 
 
 def test_pairs_measured_before_an_interrupt_are_shown(
-    invoke: Invoke, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def some(*_: object) -> Iterator[RankPair]:
         yield RankPair(a=0, b=1, way="stores", value=19.0)
@@ -172,8 +169,7 @@ def test_pairs_measured_before_an_interrupt_are_shown(
 
     monkeypatch.setattr(_measure_pairs, "measure", some)
     monkeypatch.setattr(_measure_pairs, "gpus_here", lambda: 8)
-    code, out, err = invoke("--measure", "--save", str(tmp_path / "machine.json"))
-    assert code == 130
+    out, err = says(130, "--measure", "--save", tmp_path / "machine.json")
     assert out.splitlines()[2].split()[:4] == ["GPU0", "X", "19.00", "-"]
     assert "# 1 measurements in" in err
     assert err.endswith("Interrupted.\n")
@@ -218,40 +214,15 @@ def test_ranks_on_cpus_measure_to_json(tmp_path: Path) -> None:
         ]
 
 
-def test_links_of_a_recording_have_their_counters(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = SimpleNamespace(
-        gpu=0,
-        link=5,
-        is_active=False,
-        version="2.2",
-        remote="GPU 3",
-        speed_gbs=25.781,
-        replay=1,
-        recovery=2,
-        crc=None,
-    )
-    fake = ModuleType("collbench.machine.discovery")
-    fake.links_table = lambda recording: [row]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "collbench.machine.discovery", fake)
-    monkeypatch.setattr("collbench.machine.discovery", fake, raising=False)
-    finds(monkeypatch, dgx1v(), SimpleNamespace(gpus=(1,), hostname="dgx"))
-    lines = invoke("--links")[1].splitlines()
-    assert lines[1].split() == ["0", "5", "no", "2.2", "GPU", "3", "25.8", "1", "2", "unknown"]
-    assert any("PCIe switch 0000:01:00.0 - GPU0" in line for line in lines)
+def test_links_of_a_recording_have_their_counters(says: Says, tmp_path: Path) -> None:
+    nvml = fake_hosts.dgx1v(tmp_path)
+    link = nvml.gpus[0].links[1]
+    link.is_active, link.replay, link.crc = False, 1, 2
+    (tmp_path / "dgx.json").write_text(dumps([fake_hosts.asked(tmp_path, nvml)]))
+    lines = says(0, "--from", tmp_path / "dgx.json", "--links").out.splitlines()
+    assert lines[2].split() == ["0", "1", "no", "2.0", "unknown", "unknown", "1", "0", "2"]
+    assert any("PCIe switch" in line and "- GPU0" in line for line in lines)
     assert not any("NVLink 2" in line for line in lines)
-
-
-def test_ranks_but_the_first_are_silent(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        _show_topology, "_of_machine", lambda name: _show_topology.ShownTopology(topology=dgx1v())
-    )
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setenv("PMI_RANK", "1")
-    assert invoke("--machine", "dgx-1v") == (0, "", "")
-    monkeypatch.setenv("PMI_RANK", "0")
-    assert invoke("--machine", "dgx-1v")[1].startswith("      GPU0")
 
 
 def test_a_screen_without_branches_gets_letters() -> None:
@@ -261,22 +232,10 @@ def test_a_screen_without_branches_gets_letters() -> None:
     assert raw.getvalue() == b"|- a\n|  `- b?\n"
 
 
-def test_a_machine_of_the_catalogue(invoke: Invoke) -> None:
-    pytest.importorskip("collbench.machine.topology.machines")
-    code, out, _ = invoke("--machine", "dgx-1v", "--rings", "--rates")
-    assert code == 0
-    assert "GPU0 - GPU3  NV2" in out
-    assert out.count("  ring ") == 6
-    code, _, err = invoke("--machine", "nope")
-    assert code == 2
-    assert "nope" in err
-
-
-def test_json_and_xml_are_read_back(invoke: Invoke, tmp_path: Path, dgx: Topology) -> None:
+def test_json_and_xml_are_read_back(says: Says, tmp_path: Path, dgx: Topology) -> None:
     formats = pytest.importorskip("collbench.machine.formats")
     for option, name in (("--json", "dgx.json"), ("--xml", "dgx.xml")):
-        code, out, _ = invoke(option)
-        assert code == 0
+        out = says(0, option).out
         file = tmp_path / name
         file.write_text(out)
         again = formats.read(file)
@@ -286,18 +245,16 @@ def test_json_and_xml_are_read_back(invoke: Invoke, tmp_path: Path, dgx: Topolog
         ]
 
 
-def test_a_recording_shows_what_the_machine_shows(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_recording_shows_what_the_machine_shows(says: Says, tmp_path: Path) -> None:
     pytest.importorskip("collbench.machine.discovery")
     pytest.importorskip("collbench.machine.formats")
     file = tmp_path / "here.json"
-    code, out, err = invoke("--record", str(file))
-    assert (code, out) == (0, "")
+    out, err = says(0, "--record", file)
+    assert out == ""
     assert f"# wrote {file}" in err
-    code, replayed, _ = invoke("--from", str(file))
-    assert code == 0
-    assert replayed == invoke()[1]
-    assert json.loads(invoke("--record", "-")[1])
-    assert invoke("--record", "/dev/full")[0] == 3
+    assert says(0, "--from", file).out == says(0).out
+    assert json.loads(says(0, "--record", "-").out)
+    says(3, "--record", "/dev/full")
 
 
 @needs_mpi

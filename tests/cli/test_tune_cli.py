@@ -3,10 +3,8 @@ a search on real ranks.
 """
 
 import errno
-import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +15,9 @@ from collbench.core.host import cpu_name
 from collbench.planning.tuning import Machine
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
-from tests.support.commands import Invoke
+from tests.support.commands import Says, forget_tuning
 from tests.support.corrupt import element
 from tests.support.runs import needs_mpi, said_by, under_mpirun
-from tests.tune.test_store import fresh
 
 SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
 TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
@@ -33,14 +30,7 @@ POINT = TunedPoint(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    fresh()
-    yield tmp_path
-    monkeypatch.undo()
-    fresh()
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def keep(*points: TunedPoint) -> Store:
@@ -48,25 +38,24 @@ def keep(*points: TunedPoint) -> Store:
     for point in points:
         store = store.with_point(point)
     store.save(None)
-    fresh()
+    forget_tuning()
     return store
 
 
-def test_a_budget_must_allow_one_point(invoke: Invoke) -> None:
-    code, _, err = invoke("tune", "--backend", "cpu", "--budget", "0.1")
-    assert (code, "allreduce 1K takes about" in err) == (2, True)
+def test_a_budget_must_allow_one_point(says: Says) -> None:
+    assert "allreduce 1K takes about" in says(2, "tune", "--backend", "cpu", "--budget", "0.1").err
 
 
-def test_a_sweep_takes_what_was_found(invoke: Invoke) -> None:
+def test_a_sweep_takes_what_was_found(says: Says) -> None:
     dry = (*SWEEP, "--sizes", "4K,1M", "--dry-run")
-    _, before, _ = invoke(*dry)
+    before = says(0, *dry).out
     store = keep(POINT)
-    _, after, _ = invoke(*dry)
+    after = says(0, *dry).out
     lines, former = after.splitlines(), before.splitlines()
     assert lines[3].split()[:2] == ["4K", "ring"]
     assert "direct off, 1 ch, 16 slots" in lines[3]
     assert lines[4] == former[4]
-    _, out, _ = invoke(*SWEEP, "--sizes", "4K", "--repeats", "1", "--hot")
+    out = says(0, *SWEEP, "--sizes", "4K", "--repeats", "1", "--hot").out
     told = f"#auto:bytuningfile{store.tuning_file}(tunedonthismachine:{cpu_name()})"
     joined = re.sub(r"\n#  |\s", "", out)
     assert told.replace(" ", "") in joined
@@ -74,54 +63,52 @@ def test_a_sweep_takes_what_was_found(invoke: Invoke) -> None:
 
 
 def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
-    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
     file = home / "mine.toml"
-    code, out, err = invoke(*TUNE, "--sizes", "4K,8K", "--out", str(file))
-    assert (code, err) == (0, "")
+    out, err = says(0, *TUNE, "--sizes", "4K,8K", "--out", file)
+    assert err == ""
     assert "0 points to measure, 2 known already" in out
     assert "1 of 2 points gains: 1.25 x." in out
     assert file.read_text() == store.tuning_file.read_text()
-    code, out, err = invoke(*TUNE, "--sizes", "4K", "--json")
-    assert [one["size"] for one in json.loads(out)["data"][0]["points"]] == [4096]
-    assert "0 points to measure" in err
-    code, out, err = invoke("tune", "--show")
+    told = says(0, *TUNE, "--sizes", "4K", "--json")
+    assert [one["size"] for one in told.result[0]["points"]] == [4096]
+    assert "0 points to measure" in told.err
+    out, err = says(0, "tune", "--show")
     rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
     assert rows == [
         ["broadcast", "4K", "2", POINT.choice, POINT.former, "1.25 x", "1.20 to 1.31"],
         ["broadcast", "8K", "2", POINT.former, "stays"],
     ]
     assert err == f"# {store.tuning_file} is used.\n"
-    code, out, _ = invoke("tune", "--forget")
+    out = says(0, "tune", "--forget").out
     assert out.splitlines() == [
         f"Removed {file} (2 points)." for file in (store.tuning_file, store.state_file)
     ]
-    assert invoke("tune", "--forget")[1].startswith("Nothing is tuned")
-    assert invoke("tune", "--show")[1].startswith("Nothing is tuned")
+    assert says(0, "tune", "--forget").out.startswith("Nothing is tuned")
+    assert says(0, "tune", "--show").out.startswith("Nothing is tuned")
 
 
 def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_point = replace(POINT, values={}, gain=1.02, gain_low=0.9, gain_high=1.2)
     store = keep(open_point, replace(POINT, size=8192, values={}, gain_low=0.8, gain_high=0.9))
-    code, out, _ = invoke("tune", "--show")
+    out = says(0, "tune", "--show").out
     assert re.search(r"4K +2 +direct simple +not told apart +0.90 to 1.20\n", out)
     assert re.search(r"8K +2 +direct simple +stays\n", out)
     assert "2 points: the choice before stays everywhere. 1 not told apart: tune goes on" in out
     args = (*TUNE, "--sizes", "4K,8K")
     monkeypatch.setattr(search.ConfigurationSearch, "run", lambda *_: None)
-    code, out, err = invoke(*args)
-    assert code == 3
+    out, err = says(3, *args)
     assert "1 point to measure, 1 of them not told apart so far, 1 known already" in out
     assert "Error: nothing was tuned: the time did not suffice for a single point" in err
     store.state_file.write_text("{")
     monkeypatch.setattr(search.ConfigurationSearch, "run", outcome_of)
-    assert "line 1, column 2: not JSON" in invoke("tune", "--show")[2]
-    code, out, err = invoke(*args)
-    assert code == 0
+    assert "line 1, column 2: not JSON" in says(0, "tune", "--show").err
+    out, err = says(0, *args)
     assert f"{store.state_file}, line 1, column 2: not JSON" in err
     assert f"It is {store.state_file.name}.broken now, and tuning starts anew." in err
     assert store.state_file.with_name(f"{store.state_file.name}.broken").read_text() == "{"
@@ -134,7 +121,7 @@ def outcome_of(self: search.ConfigurationSearch, *args: object) -> search.Outcom
 
 
 def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = keep(POINT)
     text, saved = store.tuning_file.read_text(), Store.save
@@ -149,8 +136,7 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
         saved(self, out)
 
     monkeypatch.setattr(Store, "save", save)
-    code, out, err = invoke(*TUNE, "--sizes", "64")
-    assert code == 3
+    out, err = says(3, *TUNE, "--sizes", "64")
     assert f"not saved: {store.state_file}: No space left on device" in out
     assert f"Error: what was found is not saved: {store.state_file}: No space left" in err
     assert store.tuning_file.read_text() == text
@@ -162,17 +148,15 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
         return outcome_of(self)
 
     monkeypatch.setattr(search.ConfigurationSearch, "run", interrupted)
-    code, _, err = invoke(*TUNE, "--sizes", "64,128")
-    assert code == 130
+    err = says(130, *TUNE, "--sizes", "64,128").err
     assert "# 1 point is kept: the same command goes on from there." in err
     assert [point.size for point in stored(HERE).points] == [64, 4096]
 
 
-def test_wrong_data_is_out_and_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_data_is_out_and_is_told(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of all messages without flags are spoilt, today's choice too: nothing is kept."""
     monkeypatch.setattr(interpreter, "arithmetic", element)
-    code, out, err = invoke(*TUNE, "--sizes", "64", "--budget", "9s")
-    assert code == 1, err
+    out, err = says(1, *TUNE, "--sizes", "64", "--budget", "9s")
     assert "wrong: broadcast 64: direct simple: wrong: rank" in out
     assert "broadcast 64 cannot be tuned" in err
     assert stored(HERE).points == ()
@@ -193,7 +177,7 @@ rows = [{ chunk = 64, direct = "off", slots = 3 }]
 
 @needs_mpi
 @pytest.mark.exhaustive
-def test_a_choice_that_is_slow_is_found_and_replaced(invoke: Invoke, home: Path) -> None:
+def test_a_choice_that_is_slow_is_found_and_replaced(says: Says, home: Path) -> None:
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
@@ -205,7 +189,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(invoke: Invoke, home: Path)
     assert point.gain_low == pytest.approx(10), done.stdout
     assert point.values
     assert f"{point.choice}, " in done.stdout
-    fresh()
-    _, after, _ = invoke(*SWEEP, "--sizes", "8K", "--dry-run")
+    forget_tuning()
+    after = says(0, *SWEEP, "--sizes", "8K", "--dry-run").out
     assert f"8K  {point.choice.split()[0]} " in after
     assert "chunks of 64\n" not in after

@@ -1,9 +1,10 @@
-"""What one file says is best, how certain that is, and what looks wrong, worked out by hand:
-answers.toml.
+"""What one file says is best, how certain that is, and what looks wrong, worked out by hand
+(answers.toml); curves of more configurations than a picture has colours for.
 """
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ import pytest
 from collbench.compare.best import Best, Summary, summarise
 from collbench.compare.curves import automatic, curves, envelope
 from collbench.compare.outliers import suspects
-from collbench.compare.plots.lines import kinds, lines
+from collbench.compare.plots.lines import MOST_COLORED, kinds, lines
 from collbench.compare.tables.summary import summary_lines
 from collbench.core.record import Record
 from collbench.core.rows import label
 from collbench.core.units import format_size
-from tests.support.frames import rows_of
+from tests.support.frames import records, row, rows_of
 
 CASES = tomllib.loads(Path(__file__).with_name("answers.toml").read_text())
 
@@ -72,3 +73,22 @@ def test_answers(what: str) -> None:
     assert text.startswith(case.get("starts", ""))
     for words in (*case.get("says", ()), *case.get("silent", ())):
         assert (words in text) == (words in case.get("says", ())), text
+
+
+def test_of_many_configurations_the_best_have_a_colour() -> None:
+    many = records(
+        *[
+            row((10.0 + channels + size,), channels=channels, size_bytes=1024 << size)
+            for channels, size in product(range(1, 20), range(3))
+        ]
+    )
+    drawn = lines(curves(many))
+    assert [line.curve.name for line in drawn if line.role == "one"] == ["ring simple ch 1"]
+    assert sum(line.role == "other" for line in drawn) == 18
+    wide = records(
+        *[
+            row((10.0 + (channels - size) ** 2,), channels=channels, size_bytes=1024 << size)
+            for channels, size in product(range(1, 20), range(1, 20))
+        ]
+    )
+    assert sum(line.role == "one" for line in lines(curves(wide))) == MOST_COLORED

@@ -6,19 +6,17 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from collbench.cli import run
 from collbench.compare.baselines import published_floor, reference
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.gpu_kinds import kind_of
-from tests.support.commands import Capture
+from tests.support.commands import Said, Says
 from tests.support.frames import against_reference, records_of, write
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
@@ -27,9 +25,21 @@ H200 = catalog.results()["h200x4"]
 _read = cache(load)
 
 
-def shipped(file: Path) -> pd.DataFrame:
-    """The rows of a file that is read once."""
-    return _read(file).frame.copy()
+def shipped(name: str = "h200x4", **only: str) -> pd.DataFrame:
+    """The rows of a reference, which is read once: all, or those with such values."""
+    frame = _read(catalog.results()[name]).frame
+    return frame[(frame[list(only)] == pd.Series(only, dtype=object)).all(axis=1)].copy()
+
+
+@pytest.fixture
+def held(says: Says, tmp_path: Path) -> Says:
+    """Writes rows to a file of somebody's, and compares it with a reference."""
+
+    def held(code: int, rows: pd.DataFrame, *more: str) -> Said:
+        write(rows, file := tmp_path / "mine.csv")
+        return says(code, "compare", file, "--against", *more)
+
+    return held
 
 
 def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> None:
@@ -49,7 +59,7 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
 @pytest.mark.parametrize("name", ["h200x4", "hosts-published"])
 def test_a_file_is_normal_against_itself(name: str) -> None:
     """Also one most rows of which are noise: a row is itself, whatever its repeats are."""
-    frame = shipped(catalog.results()[name])
+    frame = shipped(name)
     found = against_reference(frame, frame)
     assert {"allreduce", "alltoall"} <= set(found.rows["op"])
     assert set(found.rows["verdict"]) == {"same"}
@@ -57,26 +67,21 @@ def test_a_file_is_normal_against_itself(name: str) -> None:
     assert found.differences == () and len(found.remarks) == 1
 
 
-def test_the_range_that_falls_behind_is_named(tmp_path: Path, capsys: Capture) -> None:
-    frame = shipped(H200)
-    slow = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
+def test_the_range_that_falls_behind_is_named(held: Says) -> None:
+    slow = shipped(op="allreduce", backend="nccl")
     middle = (slow["size_bytes"] >= 1 << 20) & (slow["size_bytes"] <= 16 << 20)
     slow.loc[middle, ["busbw_gbs", "algbw_gbs"]] *= 0.5
-    file = tmp_path / "slow.csv"
-    write(slow, file)
-    assert run(["compare", str(file), "--against", "h200x4"]) == 0
-    out = capsys.readouterr().out
+    out = held(0, slow, "h200x4").out
     assert "0 better, 3 worse, 10 same" in out
     assert re.search(r"worst: (1M|4M|16M) allreduce nccl library \+100\.0%", out)
-    assert run(["compare", str(file), "--against", "h200x4", "--fail-below", "20%"]) == 1
+    held(1, slow, "h200x4", "--fail-below", "20%")
 
 
 def test_between_two_sizes_of_the_reference_any_rate_of_theirs_will_do() -> None:
     """And that in the time of the larger: small sizes take the same time."""
-    frame = shipped(H200)
-    here = (frame["op"] == "allreduce") & (frame["backend"] == "nccl")
-    near = frame[here & (frame["size_bytes"] == 512)]
-    time_us = frame[here & (frame["size_bytes"] == 4096)]["time_us"].iloc[0]
+    frame = shipped(op="allreduce", backend="nccl")
+    near = frame[frame["size_bytes"] == 512]
+    time_us = frame[frame["size_bytes"] == 4096]["time_us"].iloc[0]
 
     def ratio(slower: float) -> float:
         algbw = 1024 / (time_us * slower) / 1e3
@@ -89,71 +94,53 @@ def test_between_two_sizes_of_the_reference_any_rate_of_theirs_will_do() -> None
     assert ratio(2.0) == pytest.approx(2.0, rel=0.01)
 
 
-def test_what_was_measured_otherwise_is_not_compared(tmp_path: Path, capsys: Capture) -> None:
-    frame = shipped(H200)
-    alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
+def test_what_was_measured_otherwise_is_not_compared(held: Says, tmp_path: Path) -> None:
+    alone = shipped(op="allreduce", backend="cuda")
     alone["notes"] = alone["notes"] + " isolated"
     alone["busbw_gbs"] /= 4  # a launch is in the time
-    file = tmp_path / "alone.csv"
-    write(alone, file)
-    assert run(["compare", str(file), "--against", "h200x4"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
+    out = held(1, alone, "h200x4").words
     assert "nothing to compare" in out and "differs in conditions isolated | -" in out
-    assert run(["compare", str(file), "--against", str(file)]) == 0
+    held(0, alone, tmp_path / "mine.csv")
 
 
 @pytest.mark.exhaustive
-def test_without_a_name_the_nearest_machine_counts(capsys: Capture) -> None:
-    frame = shipped(H200)
-    assert reference("", records_of(frame)).name == "h200x4"
-    more = frame.assign(ranks=8)
-    assert reference("", records_of(more)).name == "h200x8-published"
+def test_without_a_name_the_nearest_machine_counts(says: Says) -> None:
+    frame = shipped()
     with pytest.raises(UsageError, match="no shipped reference is of"):
         reference("", records_of(frame.assign(device="4 x NVIDIA Something")))
-    assert run(["compare", str(H200), "--against"]) == 0
-    assert "base h200x4" in capsys.readouterr().out
+    assert "base h200x4" in says(0, "compare", H200, "--against").out
 
 
-def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(capsys: Capture) -> None:
-    file = str(catalog.results()["h200x8-published"])  # with one row of 4 ranks
-    assert reference("", records_of(load(Path(file)).frame)).name == "h200x8-published"
-    assert run(["compare", file, "--against", "h200x4"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
+def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(says: Says) -> None:
+    file = catalog.results()["h200x8-published"]  # with one row of 4 ranks
+    assert reference("", load(file).records).name == "h200x8-published"
+    out = says(1, "compare", file, "--against", "h200x4").words
     assert "not in the reference, or only at other sizes: allreduce by nccl on 4 ranks" in out
 
 
 def test_sizes_beyond_the_reference_are_counted() -> None:
-    frame = shipped(H200)
-    frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
+    frame = shipped(op="allreduce", backend="nccl")
     found = against_reference(frame, frame[frame["size_bytes"].between(1024, 1 << 20)])
     assert len(found.rows) == 5
     assert "sizes that the reference does not reach: 8, 64, 512 and 5 more" in found.remarks
 
 
-def test_nothing_in_common_is_a_failure(capsys: Capture) -> None:
-    assert run(["compare", str(H200), "--against", "a100x8-published"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
+def test_nothing_in_common_is_a_failure(says: Says) -> None:
+    out = says(1, "compare", H200, "--against", "a100x8-published").words
     assert "the base is of 8 x NVIDIA A100 SXM; no date; nccl; source github.com" in out
     assert "differs in ranks 4 | 8, device H200 SXM | A100 SXM" in out
-
-
-def published(tmp_path: Path, name: str, **values: Any) -> Path:
-    """A shipped reference as somebody's file, with some columns replaced."""
-    file = tmp_path / "mine.csv"
-    write(shipped(catalog.results()[name]).assign(**values), file)
-    return file
 
 
 @tiered(("device", "ranks", "nearest"), cells_of(__file__, "nearest.tsv"), 4)
 def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_be(
     device: str, ranks: str, nearest: str
 ) -> None:
-    frame = shipped(H200).assign(device=device, ranks=int(ranks))
+    frame = shipped().assign(device=device, ranks=int(ranks))
     assert reference("", records_of(frame)).name == nearest
 
 
 def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
-    frame = load(catalog.results()["b200x8-published"]).frame
+    frame = shipped("b200x8-published")
     slow = frame.copy()
     slow.loc[slow["algo"] == "library", "busbw_gbs"] *= 0.5
     rows = against_reference(slow, frame).rows
@@ -164,13 +151,11 @@ def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
     assert any("differs in conditions" in text for text in forced.remarks)
 
 
-def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: Capture) -> None:
-    frame = load(catalog.results()["a100x8-published"]).frame
-    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.12)
-    assert run(["compare", str(file), "--against", "--fail-below", "20%"]) == 0
-    capsys.readouterr()
-    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "12 % more time"
-    told = capsys.readouterr()
+def test_fail_below_says_why_it_fails(held: Says) -> None:
+    frame = shipped("a100x8-published")
+    frame["busbw_gbs"] /= 1.12  # 12 % more time
+    held(0, frame, "--fail-below", "20%")
+    told = held(1, frame, "--fail-below", "5%")
     assert "`same` means within 5%" in told.out
     assert "slower by more than 5%" in told.err
 
@@ -185,17 +170,15 @@ def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: Capture) -> None:
     ],
 )
 def test_a_gate_that_cannot_judge_is_no_pass(
-    tmp_path: Path, capsys: Capture, slower: float, rows: slice, limit: str, said: str
+    held: Says, slower: float, rows: slice, limit: str, said: str
 ) -> None:
-    rates = load(catalog.results()["a100x8-published"]).frame["busbw_gbs"].to_numpy().copy()
-    rates[rows] /= slower
-    file = published(tmp_path, "a100x8-published", busbw_gbs=rates)
-    assert run(["compare", str(file), "--against", "--fail-below", limit]) == 5
-    assert said in capsys.readouterr().err
+    frame = shipped("a100x8-published")
+    frame.loc[frame.index[rows], "busbw_gbs"] /= slower
+    assert said in held(5, frame, "--fail-below", limit).err
 
 
 def test_one_slow_size_by_chance_is_not_worse_and_several_are() -> None:
-    frame = load(catalog.results()["a100x8-published"]).frame
+    frame = shipped("a100x8-published")
     verdicts = []
     for slow in (1, 4):
         mine = frame.copy()
@@ -209,8 +192,7 @@ def test_one_slow_size_by_chance_is_not_worse_and_several_are() -> None:
 @pytest.mark.parametrize("spread", [0.005, 0.015])
 def test_chance_calls_nothing_worse_or_better(spread: float) -> None:
     """Rows of a healthy machine move by t from run to run; the repeats do not show it."""
-    frame = shipped(H200)
-    frame = frame[frame["status"] == "ok"]
+    frame = shipped(status="ok")
     rng = np.random.default_rng(3)
     for _ in range(3):
         moved = frame["busbw_gbs"] * np.exp(spread / 3**0.5 * rng.standard_t(3, len(frame)))
@@ -219,50 +201,39 @@ def test_chance_calls_nothing_worse_or_better(spread: float) -> None:
         assert set(found.rows["verdict"]) <= {"same", "cannot tell"}
 
 
-def test_far_above_is_not_normal(tmp_path: Path, capsys: Capture) -> None:
-    frame = shipped(H200)
-    mine = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
+def test_far_above_is_not_normal(held: Says) -> None:
+    mine = shipped(op="allreduce", backend="nccl")
     mine["busbw_gbs"] *= 3.0
     mine["versions"] = mine["versions"].str.replace("NCCL_NVLS_ENABLE=0 ", "")
-    file = tmp_path / "mine.csv"
-    write(mine, file)
-    assert run(["compare", str(file), "--against", "h200x4"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = held(0, mine, "h200x4").words
     assert "13 better" in told and "-66.7%" in told
     assert "NCCL_NVLS_ENABLE: - | 0" in told
 
 
 @tiered(("column", "value", "ops", "said"), cells_of(__file__, "unlike.tsv"), 4)
 def test_unlike_is_not_compared_and_says_why(
-    column: str, value: str, ops: str, said: str, tmp_path: Path, capsys: Capture
+    column: str, value: str, ops: str, said: str, held: Says
 ) -> None:
-    frame = shipped(H200)
-    file = tmp_path / "mine.csv"
-    mine = frame[(frame["op"] == ops) & (frame["backend"] == "cuda")]
-    write(mine.assign(**{column: int(value) if value.isdecimal() else value}), file)
-    assert run(["compare", str(file), "--against", "h200x4"]) == 1
-    told = " ".join(capsys.readouterr().out.split())
+    mine = shipped(op=ops, backend="cuda")
+    mine[column] = int(value) if value.isdecimal() else value
+    told = held(1, mine, "h200x4").words
     assert "nothing to compare" in told and said in told
     remedy = {"device": "--force"}.get(column, f"--across {column}")
     has_remedy = column in ("device", "group", "hosts", "transport")
     assert (f"to compare them still: {remedy}" in told) == has_remedy
     if has_remedy:
-        assert run(["compare", str(file), "--against", "h200x4", *remedy.split()]) == 0
-        told = capsys.readouterr().out
-        assert f"{column}: {value} | " in told
+        assert f"{column}: {value} | " in held(0, mine, "h200x4", *remedy.split()).out
 
 
 def test_what_decides_nothing_does_not_keep_rows_apart() -> None:
     """The reduction of what reduces nothing, and the root of what has none."""
-    frame = shipped(H200)
-    mine = frame[(frame["op"] == "allgather") & (frame["backend"] == "nccl")]
-    assert len(against_reference(mine.assign(redop="max", root=3), frame).rows)
+    mine = shipped(op="allgather", backend="nccl")
+    assert len(against_reference(mine.assign(redop="max", root=3), shipped()).rows)
 
 
 def test_what_is_not_known_is_compared() -> None:
     """Another tool's file names neither launcher nor variables, and maybe no hosts."""
-    frame = shipped(H200)
-    mine = frame[frame["backend"] == "nccl"]
+    frame, mine = shipped(), shipped(backend="nccl")
     other = mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7")
     found = against_reference(other, frame)
     assert len(found.rows) == len(against_reference(mine, frame).rows)
@@ -282,12 +253,11 @@ def test_kinds_of_gpus(ours: str, agrees: str) -> None:
     assert kind_of(ours).agrees(kind_of(ours))
 
 
-def test_wrong_rows_fail_beside_a_reference(tmp_path: Path, capsys: Capture) -> None:
-    frame = load(catalog.results()["a100x8-published"]).frame
-    file = published(tmp_path, "a100x8-published", status=["wrong", *["ok"] * (len(frame) - 1)])
-    assert run(["compare", str(file), "--against"]) == 0
-    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1
-    assert "1 row wrong or failed" in capsys.readouterr().err
+def test_wrong_rows_fail_beside_a_reference(held: Says) -> None:
+    frame = shipped("a100x8-published")
+    frame.loc[frame.index[0], "status"] = "wrong"
+    held(0, frame)
+    assert "1 row wrong or failed" in held(1, frame, "--fail-below", "5%").err
 
 
 def test_a_floor_is_the_slowest_published_machine_of_the_kind() -> None:

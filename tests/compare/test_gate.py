@@ -1,23 +1,16 @@
 """The exit codes of `collbench compare` and its gate, of files that are made up."""
 
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
-from collbench.cli import run
-from collbench.compare.load import ResultFile
-from collbench.core.record import Record
-from tests.support.commands import Capture, result_of
-from tests.support.frames import records_of
+from tests.support.commands import Invoke, Says, result_of
+from tests.support.frames import write
 from tests.support.simulated import Noise, sweep
 from tests.support.tiers import tiered
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 
 def beside_a_library(seed: int, slower: float = 0.0) -> pd.DataFrame:
@@ -28,8 +21,8 @@ def beside_a_library(seed: int, slower: float = 0.0) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, list[Record]]:
-    """Files by the word before the dot of their names."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files."""
     frames = {
         "new": sweep(Noise(), 1),
         "base": sweep(Noise(), 2),
@@ -42,7 +35,7 @@ def made() -> dict[str, list[Record]]:
         "thrice": sweep(Noise(), 17, slower=dict.fromkeys(range(50), 2.0)),
         "base3": sweep(Noise(), 13),
         "short": sweep(Noise(), 14)[5:],
-        "empty": sweep(Noise(), 5)[:0],
+        "empty": sweep(Noise(), 5).assign(status="waived", time_us=float("nan")),
         "hot": sweep(Noise(), 6).assign(notes="hot"),
         "noise": sweep(Noise(), 8).assign(notes="noisy"),
         "mostly": sweep(Noise(), 9, slower=dict.fromkeys(range(30, 50), 1.0)).assign(
@@ -56,80 +49,53 @@ def made() -> dict[str, list[Record]]:
         "updated": beside_a_library(22, 0.2),
         "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
-    return {name: records_of(frame) for name, frame in frames.items()}
+    folder = tmp_path_factory.mktemp("made")
+    for name, frame in frames.items():
+        write(frame, folder / name)
+    (folder / "cut").write_text((folder / "slow").read_text() + "allreduce,cu")
+    return folder
 
 
 @pytest.fixture
-def invoke(
-    made: dict[str, list[Record]], capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> Invoke:
-    """The command, with files that are made as they are named."""
-    module = ModuleType("collbench.compare.load")
-    module.load_all = lambda files: [  # type: ignore[attr-defined]
-        ResultFile(
-            records=made[Path(file).stem],
-            name=Path(file).name,
-            kind="collbench",
-            remarks=("one line left out",),
-        )
-        for file in files
-    ]
-    module.ResultFile = ResultFile  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
-
-    def invoked(*args: str) -> tuple[int, str, str]:
-        code = run(["compare", *args])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return invoked
+def invoke(invoke: Invoke, made: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """The command in the folder of those files."""
+    monkeypatch.chdir(made)
+    return partial(invoke, "compare")
 
 
 CODES = Path(__file__).with_name("exit-codes.tsv").read_text().splitlines()
 
 
 @tiered("line", [line for line in CODES if line[0] != "#"], 4)
-def test_exit_codes(invoke: Invoke, line: str) -> None:
+def test_exit_codes(says: Says, line: str) -> None:
     code, _, words = line.partition("\t")
-    assert invoke(*words.split())[0] == int(code)
+    says(int(code), *words.split())
 
 
-def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
+def test_a_gate_says_what_it_cannot_tell(says: Says) -> None:
     """With one base a single row that is 20 % slower may be so by chance: that is no pass."""
-    code, _, err = invoke("late", "base", "--fail-below", "5%")
-    assert code == 5
+    err = says(5, "late", "base", "--fail-below", "5%").err
     assert "not judged: 1 row took over 5% longer, which may be chance" in err
     assert "3 runs of the base (--base A B C)" in err
 
 
-def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("collbench.compare.tables.summary")
-    module.summary_lines = lambda rows, columns, show_all: [  # type: ignore[attr-defined]
-        f"{len(rows)} rows in {columns} columns, {show_all}"
-    ]
-    monkeypatch.setitem(sys.modules, "collbench.compare.tables.summary", module)
-    monkeypatch.setenv("COLUMNS", "90")
-    assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
-
-
-def test_talk_goes_to_stderr(invoke: Invoke) -> None:
-    code, out, err = invoke("slow.csv", "base.csv", "--fail-below", "5%", "--color", "never")
-    assert code == 1
-    assert "slow.csv: one line left out" in err
+def test_talk_goes_to_stderr(says: Says) -> None:
+    out, err = says(1, "cut", "base", "--fail-below", "5%", "--color", "never")
+    assert "cut: the last line (line 52) is cut and left out" in err
     assert "1 row slower by more than 5%" in err
     assert "not judged" not in err
-    assert out.startswith("new slow.csv, base base.csv")
+    assert out.startswith("new cut, base base")
     assert "\033" not in out
-    assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]
+    assert "\033[31m" in says(0, "slow", "base", "--color", "always").out
 
 
-def test_noise_is_said_before_what_differs(invoke: Invoke) -> None:
+def test_noise_is_said_before_what_differs(says: Says) -> None:
     """And a gate that had noise to judge fails because of that."""
-    _, out, err = invoke("new.csv", "noise.csv", "--fail-below", "50%")
+    out, err = says(5, "new", "noise", "--fail-below", "50%")
     text = " ".join(out.split())
-    assert text.startswith("noise.csv: 50 of 50 rows are noise.")
+    assert text.startswith("noise: 50 of 50 rows are noise.")
     assert "what to do end other processes" in text
-    assert "cannot judge: most rows of noise.csv are noise" in err
+    assert "cannot judge: most rows of noise are noise" in err
 
 
 def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: Path) -> None:
@@ -158,14 +124,18 @@ def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: 
         assert bool(cases["failure"]) == (code == 1)
 
 
-def test_no_failure_of_junit_is_without_a_reason(invoke: Invoke) -> None:
-    for gate in ((), ("--fail-below", "5%")):
-        _, out, _ = invoke("slow", "base", "--junit", "-", *gate)
+def test_no_failure_of_junit_is_without_a_reason(says: Says) -> None:
+    for code, gate in ((0, ()), (1, ("--fail-below", "5%"))):
+        out = says(code, "slow", "base", "--junit", "-", *gate).out
         failures = ElementTree.fromstring(out).findall("testcase/failure")
         assert failures and all(one.get("message") for one in failures)
 
 
-def test_a_document_on_stdout_stands_alone(invoke: Invoke) -> None:
-    code, out, err = invoke("new", "base", "--json", "-")
-    assert (code, result_of(out)["gate"]) == (0, None)
+def test_what_got_slower_is_bad_for_prometheus_without_a_gate(says: Says) -> None:
+    assert 'grade="bad"} 1' in says(0, "slow", "base", "--prometheus", "-").out
+
+
+def test_a_document_on_stdout_stands_alone(says: Says) -> None:
+    out, err = says(0, "new", "base", "--json", "-")
+    assert result_of(out)["gate"] is None
     assert "rows compared" in err

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collbench.cli import run
 from collbench.compare.bands import peer_gaps
 from collbench.compare.best import summarise
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.collectives import OPS
 from collbench.core.verdict import VERDICTS
-from tests.support.commands import Capture, result_of
+from tests.support.commands import Says, result_of
 from tests.support.frames import write
 from tests.support.tiers import tiered
 
@@ -48,13 +47,13 @@ def counted(text: str) -> dict[str, int]:
 
 @pytest.mark.exhaustive
 @EVERY_FILE
-def test_all_forms_of_a_comparison_agree(name: str, tmp_path: Path, capfd: Capture) -> None:
+def test_all_forms_of_a_comparison_agree(says: Says, name: str, tmp_path: Path) -> None:
     new, base = str(slower_copy(name, tmp_path)), str(catalog.results()[name])
     told = {kind: str(tmp_path / f"told.{kind}") for kind in ("json", "xml", "html")}
     written = ["--json", told["json"], "--junit", told["xml"]]
-    code = run(["compare", new, base, "--fail-below", "5%", *written])
-    screen = " ".join(capfd.readouterr().out.split())
-    assert run(["compare", new, base, "--html", told["html"]]) == 0
+    is_slower = FASTER[name] > 1.05
+    screen = says(int(is_slower), "compare", new, base, "--fail-below", "5%", *written).words
+    says(0, "compare", new, base, "--html", told["html"])
     page = unescape(re.sub(r"<[^>]*>", "", Path(told["html"]).read_text()))
     known = result_of(Path(told["json"]).read_text())
     counts = known["counts"]
@@ -72,19 +71,16 @@ def test_all_forms_of_a_comparison_agree(name: str, tmp_path: Path, capfd: Captu
         if case.get("classname", "").rpartition(".")[2] in OPS and case.find("failure") is not None
     ]
     assert len(of_rows) >= counts["worse"]
-    assert code == known["gate"]["exit_code"] == (1 if failures else 0)
-    assert (code == 1) == (FASTER[name] > 1.05)
+    assert is_slower == known["gate"]["exit_code"] == bool(failures)
 
 
 @pytest.mark.exhaustive
 @EVERY_FILE
-def test_summary_and_page_count_the_same(name: str, tmp_path: Path, capfd: Capture) -> None:
+def test_summary_and_page_count_the_same(name: str, tmp_path: Path, says: Says) -> None:
     file = str(catalog.results()[name])
     target = tmp_path / "page.html"
-    assert run(["compare", file, "--html", str(target)]) == 0
-    capfd.readouterr()
-    assert run(["compare", file]) == 0
-    screen = " ".join(capfd.readouterr().out.split())
+    says(0, "compare", file, "--html", target)
+    screen = says(0, "compare", file).words
     lines = re.findall(r"vs nccl +speedup [^:]*: ([^:]*?) of (\d+) sizes", screen)
     seen = dict.fromkeys(("faster", "level", "slower", "cannot tell"), 0)
     for words, _ in lines:

@@ -3,6 +3,7 @@ work what it could not write.
 """
 
 import struct
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -11,11 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collbench.cli import run
 from collbench.compare.curves import curves
 from collbench.core import record
 from tests.support import frames
-from tests.support.commands import Capture
+from tests.support.commands import Invoke, Says
 from tests.support.frames import records, row, write
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
@@ -30,11 +30,9 @@ def draw(*args: Any) -> bytes:
     return drawn
 
 
-def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
-    capfd.readouterr()
-    code = run(["compare", *args])
-    out, err = capfd.readouterr()
-    return code, out, err
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    return partial(invoke, "compare")
 
 
 def pixels(png: bytes) -> tuple[int, int]:
@@ -54,11 +52,11 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
 
 @pytest.mark.filterwarnings("error")
 @tiered("name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"], 1)
-def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
+def test_any_file_name_is_a_heading(says: Says, name: str, tmp_path: Path) -> None:
     write(records(row((10.0, 11.0))), tmp_path / name)
     for ending in ("png", "svg"):
         picture = tmp_path / f"picture.{ending}"
-        assert invoke(capfd, str(tmp_path / name), "--plot", str(picture))[0] == 0
+        says(0, tmp_path / name, "--plot", picture)
         assert (
             picture.read_bytes().startswith(PNG)
             if ending == "png"
@@ -123,7 +121,7 @@ def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.exhaustive
-def test_a_file_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
+def test_a_file_on_the_command_line(says: Says, tmp_path: Path) -> None:
     one, two, alone = tmp_path / "one.svg", tmp_path / "two.PNG", tmp_path / "base.csv"
     alone.write_text(
         "\n".join(
@@ -133,18 +131,17 @@ def test_a_file_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
         )
         + "\n"
     )
-    code, out, err = invoke(capfd, str(alone), "--plot", str(one))
-    assert (code, err) == (0, f"# wrote {one}\n")
+    out, err = says(0, alone, "--plot", one)
+    assert err == f"# wrote {one}\n"
     assert "scatter, 4 ranks" in out
     assert one.read_bytes().startswith(b"<?xml")
-    code, out, err = invoke(capfd, str(alone), "--plot", str(two))
-    assert (code, err) == (0, f"# wrote {two}\n")
+    assert says(0, alone, "--plot", two).err == f"# wrote {two}\n"
     assert pixels(two.read_bytes())[0] == 1600
 
 
 @pytest.mark.parametrize(("files", "target", "known", "why"), cells_of(__file__, "undrawn.tsv"))
 def test_refusals_leave_no_picture_and_an_old_one_as_it_was(
-    capfd: Capture,
+    says: Says,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     files: str,
@@ -157,20 +154,19 @@ def test_refusals_leave_no_picture_and_an_old_one_as_it_was(
     lines = frames.H200.read_text().splitlines(keepends=True)
     Path("waived.csv").write_text(lines[0] + "".join(one for one in lines if ",waived," in one))
     given = files.replace("H200", H200).split()
-    code, _out, err = invoke(capfd, *given, "--plot", target)
-    assert code == int(known)
+    err = says(int(known), *given, "--plot", target).err
     assert why in err and ("missing.csv" in err) == (why == "missing.csv")
     assert not Path(target).is_file()
     if target == "x.png":
         Path(target).write_bytes(b"old")
-        assert invoke(capfd, *given, "--plot", target)[0] == 2
+        says(2, *given, "--plot", target)
         assert Path(target).read_bytes() == b"old"
 
 
 def test_without_matplotlib_the_install_line_is_told(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collbench.compare.draw_results.find_spec", lambda _: None)
-    code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
-    assert (code, out) == (3, "")
+    out, err = says(3, H200, "--plot", tmp_path / "x.png")
+    assert out == ""
     assert "pip install 'collbench[report]'" in err

@@ -20,11 +20,11 @@ OLD, NEW = b"the old page", b"the new page" * 1000
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk(most_bytes: int = 4096) -> Iterator[None]:
     """No file may grow beyond some bytes, which a write learns as it would of a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:
         yield
     finally:

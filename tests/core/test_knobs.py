@@ -54,14 +54,9 @@ def test_the_axes_of_a_sweep_are_those_of_the_table(knob: Knob) -> None:
 
 
 @pytest.mark.parametrize("knob", EVERY, ids=ids)
-def test_a_row_has_every_knob_as_a_column(knob: Knob) -> None:
+def test_a_row_and_the_command_line_have_every_knob(knob: Knob) -> None:
     assert knob.name in COLUMNS
-    kind = "text" if isinstance(knob.default, str) else "integer"
-    assert KINDS[knob.name] == kind
-
-
-@pytest.mark.parametrize("knob", EVERY, ids=ids)
-def test_the_command_line_has_every_knob(knob: Knob) -> None:
+    assert KINDS[knob.name] == ("text" if isinstance(knob.default, str) else "integer")
     option = next(param for param in command.params if param.name == knob.name)
     assert isinstance(option, click.Option)
     assert set(knob.flags) == set(option.opts)
@@ -83,16 +78,12 @@ def test_a_sweep_makes_a_case_of_every_value_and_shows_it(knob: Knob) -> None:
     assert knob.name == "algo" or knob.short in table.heading().split()
 
 
-@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
-def test_the_column_of_a_knob_has_room(knob: Knob) -> None:
+def test_columns_of_knobs_have_room_and_protocols_exist() -> None:
     choices = {"proto": PROTOCOLS.names(), "transport": TRANSPORTS.names()}
-    names = (knob.short, *choices.get(knob.name, knob.choices))
-    assert max(map(len, names)) <= knob.width
-
-
-def test_knobs_heed_protocols_that_exist() -> None:
     for knob in KNOBS:
-        assert set(knob.protocols) <= set(PROTOCOLS.names())
+        names = (knob.short, *choices.get(knob.name, knob.choices))
+        assert max(map(len, names)) <= knob.width, knob.name
+        assert set(knob.protocols) <= set(PROTOCOLS.names()), knob.name
 
 
 def test_what_is_asked_for_and_not_heeded_is_told() -> None:

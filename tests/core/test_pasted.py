@@ -42,6 +42,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "Docker's JSON": each(
         lambda n, line: json.dumps({"log": line + "\n", "time": "2026"}, separators=(",", ":"))
     ),
+    "journalctl's JSON": each(lambda n, line: json.dumps({"_PID": "1", "MESSAGE": line})),
     "JSON": each(lambda n, line: json.dumps({"ts": n, "pod": {"line": "a"}, "message": line})),
     "Kubernetes": each(lambda n, line: f"2026-11-28T10:00:0{n}.123456789Z stdout F {line}"),
     "Compose": each(lambda n, line: f"worker-1  | {line}"),

@@ -5,8 +5,6 @@ file.
 import errno
 import fcntl
 import os
-import resource
-import signal
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -28,6 +26,7 @@ from collbench.core.record import (
     read,
     to_line,
 )
+from tests.core.test_files import full_disk
 from tests.support.commands import Capture
 from tests.support.frames import records, row
 
@@ -45,6 +44,13 @@ from tests.support.frames import records, row
 WAIVED = Record(
     **{name: getattr(ROW, name) for name in KEY}, status="waived", reason="two\nlines, and a comma"
 )
+
+
+def append(file: Path, rows: list[Record]) -> None:
+    """Write rows behind those that a file has."""
+    writer = Writer(file)
+    writer.write(rows)
+    writer.close()
 
 
 def test_columns_are_the_documented_ones() -> None:
@@ -84,17 +90,13 @@ def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path, end: str, cut: bytes) 
     file = tmp_path / "out.csv"
     file.write_bytes((header() + to_line(ROW)).replace("\n", end).encode() + cut)
     assert read(file) == [ROW]
-    writer = Writer(file)
-    writer.write([WAIVED])
-    writer.close()
+    append(file, [WAIVED])
     assert read(file) == [ROW, WAIVED]
 
 
 def test_bytes_that_are_no_text_do_not_end_a_sweep(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
-    writer = Writer(file)
-    writer.write([replace(ROW, versions=f"MPICH 5.0.2 with FI_X={os.fsdecode(bytes([255]))}")])
-    writer.close()
+    append(file, [replace(ROW, versions=f"MPICH 5.0.2 with FI_X={os.fsdecode(bytes([255]))}")])
     assert read(file)[0].versions == "MPICH 5.0.2 with FI_X=\\udcff"
 
 
@@ -114,6 +116,8 @@ def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
         (header() + to_line(ROW).replace("1024", "many", 1), "buffsize 'many' is no whole"),
         (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
         (header() + "1,2\n", "line 2"),
+        (header() + to_line(replace(ROW, wrong=5)), "line 2: 5 wrong elements in a row that is ok"),
+        (header() + to_line(replace(ROW, ranks=-4)), "line 2: -4 ranks"),
         (header() + to_line(ROW).replace("34:2", "34:0"), "line 2: '34:0' is not a bin"),
     ],
 )
@@ -192,9 +196,7 @@ def test_a_last_row_is_removed_only_where_something_of_it_is_missing(
     file.write_text(text[:-taken])
     kept = 2 if taken == 1 else 1
     assert read(file) == kept * [ROW]
-    writer = Writer(file)
-    writer.write([ROW])
-    writer.close()
+    append(file, [ROW])
     assert read(file) == (kept + 1) * [ROW]
     assert ("was cut short" in capsys.readouterr().err) == (kept == 1)
 
@@ -208,9 +210,7 @@ def test_a_crash_in_the_first_write_is_mended(tmp_path: Path) -> None:
                 Writer(file)
             assert file.read_text() == kept
             continue
-        writer = Writer(file)
-        writer.write([ROW])
-        writer.close()
+        append(file, [ROW])
         assert file.read_text() == header() + to_line(ROW)
 
 
@@ -220,9 +220,7 @@ def test_a_link_to_nothing_and_a_pipe_are_written(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     for file in (link, pipe):
-        writer = Writer(file)
-        writer.write([ROW])
-        writer.close()
+        append(file, [ROW])
     assert read(tmp_path / "rows.csv") == [ROW]
     assert os.read(reader, 1 << 16).decode() == header() + to_line(ROW)
     os.close(reader)
@@ -254,9 +252,7 @@ def test_a_file_system_without_locks_is_written(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
-    writer = Writer(tmp_path / "out.csv")
-    writer.write([ROW])
-    writer.close()
+    append(tmp_path / "out.csv", [ROW])
     assert read(tmp_path / "out.csv") == [ROW]
 
 
@@ -327,14 +323,7 @@ def test_a_line_for_which_there_is_no_room_is_removed(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     line = len(to_line(ROW))
     limit = len(header()) + 3 * line + line // 2
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     writer = Writer(file)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        with pytest.raises(UnavailableError, match="rows"):
-            writer.write([ROW] * 9)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
+    with full_disk(limit), pytest.raises(UnavailableError, match="rows"):
+        writer.write([ROW] * 9)
     assert file.read_text() == header() + 3 * to_line(ROW)

@@ -60,12 +60,6 @@ def test_pictures_exist() -> None:
     assert [name for name in PICTURES if not (ROOT / "docs/images" / name).stat().st_size] == []
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_completion_scripts_ask_the_tool(shell: str) -> None:
-    script = (ROOT / "docs/completion" / SHELLS[shell]).read_text()
-    assert f"_COLLBENCH_COMPLETE={shell}_complete" in script
-
-
 def test_bash_completes_commands_and_options() -> None:
     for words, index, expected in (
         ("collbench sw", 1, "sweep"),

@@ -5,7 +5,7 @@ construction: few ranks, few sizes, small files.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from random import Random
@@ -43,13 +43,23 @@ class Case:
     encoding: str = "utf-8"
 
 
+# a command line with what its folder has
+Made = tuple[Sequence[str], dict[str, bytes]]
+
+
 def case(seed: int, number: int) -> Case:
     """The case of a number; the same one in every run."""
     random = Random(f"{seed} {number}")
     kinds, weights = zip(*_KINDS, strict=True)
     (kind,) = random.choices(kinds, weights)
-    made: Case = kind(random)
-    return made
+    args, files = kind(random)
+    return Case(
+        name=kind.__name__.removeprefix("_of_"),
+        args=_tame(args),
+        files=files,
+        variables=_variables(random) if kind is _of_environment else {},
+        encoding=random.choice(_ENCODINGS),
+    )
 
 
 def _params(command: str) -> list[click.Parameter]:
@@ -111,7 +121,7 @@ def _argument(word: str) -> str:
     return word.replace("=/", "=")
 
 
-def _tame(words: list[str]) -> tuple[str, ...]:
+def _tame(words: Sequence[str]) -> tuple[str, ...]:
     """The command line without what costs minutes: many ranks, steps that make many sizes."""
     tamed: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -133,7 +143,7 @@ def _tame(words: list[str]) -> tuple[str, ...]:
     return tuple(map(_argument, tamed))
 
 
-def _of_options(random: Random) -> Case:
+def _of_options(random: Random) -> Made:
     """Options of a command beside a base that is cheap."""
     command = random.choice(("sweep", "sweep", "sweep", "topo", "compare", "algos", "overlap"))
     words = _options(random, command)
@@ -157,13 +167,13 @@ def _of_options(random: Random) -> Case:
         base = ["algos", random.choice(("ring", "tree", mutate.nasty(random)))]
     if random.random() < 0.03:
         base = [random.choice((*TOP_LEVEL, mutate.nasty(random)))]
-    return Case(name="options", args=_tame([*base, *words]), files=files)
+    return [*base, *words], files
 
 
 TOP_LEVEL = ("--help", "--version", "-h", "", "sweep ", "Sweep")
 
 
-def _of_sizes(random: Random) -> Case:
+def _of_sizes(random: Random) -> Made:
     """A value that is no size, in every option that takes a size or a number."""
     number = random.choice(mutate.NUMBERS)
     if random.random() < 0.3:
@@ -176,8 +186,7 @@ def _of_sizes(random: Random) -> Case:
         "compare": ["compare", "rows.csv"],
     }[command]
     files = {"rows.csv": corpus.rows()[0].text.encode()} if command == "compare" else {}
-    words = _tame([*base, name, number])
-    return Case(name="sizes", args=words, files=files)
+    return [*base, name, number], files
 
 
 def _sized() -> list[tuple[str, str]]:
@@ -199,7 +208,7 @@ def _changed(random: Random, samples: tuple[Sample, ...]) -> tuple[bytes, str]:
     return sample.change(random, sample.text), sample.ending
 
 
-def _of_csv(random: Random) -> Case:
+def _of_csv(random: Random) -> Made:
     """Rows that are read: by compare, or before a sweep goes on."""
     rows = _changed(random, corpus.rows())[0]
     files = {"rows.csv": rows}
@@ -219,42 +228,33 @@ def _of_csv(random: Random) -> Case:
             args = ["compare", "rows.csv", "--plot", "plot.svg"]
         case _:
             args = ["compare", "rows.csv"]
-    return Case(name="csv", args=_tame(args), files=files, encoding=random.choice(_ENCODINGS))
+    return args, files
 
 
-def _of_foreign_results(random: Random) -> Case:
+def _of_foreign_results(random: Random) -> Made:
     """What other tools wrote."""
     data, ending = _changed(random, corpus.foreign_results())
     name = f"{random.choice(('allreduce', 'results'))}{ending}"
-    files = {name: data}
-    args = ["compare", name]
-    if random.random() < 0.2:
-        args += _options(random, "compare", 1)
-    return Case(name="results", args=_tame(args), files=files, encoding=random.choice(_ENCODINGS))
+    more = _options(random, "compare", 1) if random.random() < 0.2 else []
+    return ["compare", name, *more], {name: data}
 
 
-def _of_log(random: Random) -> Case:
+def _of_log(random: Random) -> Made:
     """What NCCL printed, whole, and where its job hangs."""
     data, ending = _changed(random, corpus.logs())
     args = ["log", f"job{ending}", *random.choice(([], [], ["--hang"], ["--json", "-"]))]
-    if random.random() < 0.2:
-        args += _options(random, "log", 1)
-    return Case(
-        name="log",
-        args=_tame(args),
-        files={f"job{ending}": data},
-        encoding=random.choice(_ENCODINGS),
-    )
+    args += _options(random, "log", 1) if random.random() < 0.2 else []
+    return args, {f"job{ending}": data}
 
 
-def _of_job(random: Random) -> Case:
+def _of_job(random: Random) -> Made:
     """What a job communicates, its times by the model of a machine."""
     data, ending = _changed(random, corpus.logs())
     args = ("replay", f"job{ending}", "--machine", "hgx-h100", "--dry-run")
-    return Case(name="job", args=args, files={f"job{ending}": data})
+    return args, {f"job{ending}": data}
 
 
-def _of_topology(random: Random) -> Case:
+def _of_topology(random: Random) -> Made:
     """A file that describes links, shown or modelled."""
     data, ending = _changed(random, corpus.topologies())
     name = f"machine{ending}"
@@ -263,22 +263,20 @@ def _of_topology(random: Random) -> Case:
     else:
         views = random.sample(_VIEWS, random.choice((0, 1, 1, 2)))
         args = ["topo", "--from", name, *" ".join(views).split()]
-    return Case(
-        name="topology", args=tuple(args), files={name: data}, encoding=random.choice(_ENCODINGS)
-    )
+    return args, {name: data}
 
 
-def _of_program(random: Random) -> Case:
+def _of_program(random: Random) -> Made:
     """An algorithm in a file: proved and drawn, written, or planned."""
     data, ending = _changed(random, corpus.programs())
     name = f"program{ending}"
     args = random.choice(
         (("algos", name), ("algos", name), (*_MODEL, "--sizes", "1K", "--algo", name))
     )
-    return Case(name="program", args=args, files={name: data}, encoding=random.choice(_ENCODINGS))
+    return args, {name: data}
 
 
-def _of_machine(random: Random) -> Case:
+def _of_machine(random: Random) -> Made:
     """A profile of a machine."""
     data, _ = _changed(random, corpus.machines())
     text = data.decode(errors="surrogateescape")
@@ -291,23 +289,18 @@ def _of_machine(random: Random) -> Case:
     else:
         views = random.sample(_VIEWS, random.choice((0, 1)))
         args = ["topo", "--machine", "machine.toml", *" ".join(views).split()]
-    return Case(name="machine", args=tuple(args), files=files, encoding=random.choice(_ENCODINGS))
+    return args, files
 
 
-def _of_preset(random: Random) -> Case:
+def _of_preset(random: Random) -> Made:
     """Options from a file; those on the command line keep it small."""
     data, _ = _changed(random, corpus.presets())
     args = (*_MODEL, *PRESET_BASE, "--preset", "preset.toml")
-    return Case(name="preset", args=args, files={"preset.toml": data})
+    return args, {"preset.toml": data}
 
 
-def _of_environment(random: Random) -> Case:
-    """Variables of the environment."""
-    names = random.sample(_VARIABLES, random.randint(1, 3))
-    variables = {
-        name: random.choice(("0", "1", "2", mutate.nasty(random), mutate.nasty(random)))
-        for name in names
-    }
+def _of_environment(random: Random) -> Made:
+    """Variables of the environment: see _variables."""
     args = random.choice(
         (
             ("algos", "ring", "--op", "allreduce"),
@@ -320,17 +313,17 @@ def _of_environment(random: Random) -> Case:
             ("sweep", "--help"),
         )
     )
-    files = {"rows.csv": corpus.rows()[0].text.encode()}
-    return Case(
-        name="environment",
-        args=args,
-        files=files,
-        variables=variables,
-        encoding=random.choice(_ENCODINGS),
-    )
+    return args, {"rows.csv": corpus.rows()[0].text.encode()}
 
 
-_KINDS: tuple[tuple[Callable[[Random], Case], int], ...] = (
+def _variables(random: Random) -> dict[str, str]:
+    return {
+        name: random.choice(("0", "1", "2", mutate.nasty(random), mutate.nasty(random)))
+        for name in random.sample(_VARIABLES, random.randint(1, 3))
+    }
+
+
+_KINDS: tuple[tuple[Callable[[Random], Made], int], ...] = (
     (_of_options, 24),
     (_of_sizes, 10),
     (_of_csv, 20),

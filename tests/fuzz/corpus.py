@@ -1,6 +1,5 @@
 """The files that are mutated: of every format that a command reads, small ones of our own."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -8,13 +7,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from collbench.machine.discovery import dumps, record
+from collbench.machine.discovery import dumps
 from collbench.machine.formats import topology_json
 from collbench.machine.topology.machines import machine_topology
 from tests.fuzz import mutate
 from tests.support import algorithm_files, fake_hosts
-from tests.support.fake_nvml import driver
-from tests.support.results import sample_json
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = ROOT / "tests" / "data"
@@ -56,9 +53,10 @@ def foreign_results() -> tuple[Sample, ...]:
         Sample(text=file.read_text(), ending=".txt", change=mutate.data)
         for file in _files(DATA / "results", (".txt", ".jsonl"))
     )
-    files = _files(DATA / "results", (".json",))
-    documents = (json.dumps(sample_json()), *(file.read_text() for file in files))
-    written = tuple(Sample(text=text, ending=".json", change=mutate.document) for text in documents)
+    written = tuple(
+        Sample(text=file.read_text(), ending=".json", change=mutate.document)
+        for file in _files(DATA / "results", (".json",))
+    )
     return (*texts, *written, *written)
 
 
@@ -88,8 +86,8 @@ def topologies() -> tuple[Sample, ...]:
     ]
     machine = machine_topology("pcie-2x2")
     own = Sample(text=topology_json.write(machine), ending=".json", change=mutate.document)
-    with TemporaryDirectory() as folder, driver(fake_hosts.dgx1v(Path(folder))):
-        recording = dumps([record(Path(folder))])
+    with TemporaryDirectory() as folder:
+        recording = dumps([fake_hosts.asked(Path(folder), fake_hosts.dgx1v(Path(folder)))])
     return (*samples, own, Sample(text=recording, ending=".json", change=mutate.document))
 
 

@@ -178,17 +178,17 @@ def structure(random: Random, value: Any) -> Any:  # Any: a value of JSON
     """A value of JSON with one to three parts changed, left out or added."""
     value = json.loads(json.dumps(value))
     for _ in range(random.randint(1, 3)):
-        parts = list(_parts(value))
-        if not parts:
+        places = list(parts(value))
+        if not places:
             return _leaf(random)
-        holder, key = random.choice(parts)
+        holder, key = random.choice(places)
         match random.randrange(6):
             case 0:
                 del holder[key]
             case 1:
                 holder[key] = [holder[key]]
             case 2:
-                other, place = random.choice(parts)
+                other, place = random.choice(places)
                 holder[key] = json.loads(json.dumps(other[place] if _is_in(other, place) else 0))
             case _:
                 holder[key] = _leaf(random)
@@ -199,12 +199,12 @@ def _is_in(holder: Any, key: Any) -> bool:  # Any: a list or an object of JSON, 
     return isinstance(holder, dict) and key in holder
 
 
-def _parts(value: Any) -> Any:  # Any: pairs of a list or an object of JSON, and a key of it
+def parts(value: Any) -> Any:  # Any: pairs of a list or an object of JSON, and a key of it
     if not isinstance(value, dict | list):
         return
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
-        yield from _parts(value[key])
+        yield from parts(value[key])
 
 
 # an infinite number, one that is none, and one that no machine holds

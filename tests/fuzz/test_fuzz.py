@@ -18,7 +18,7 @@ SEED = 1
 @pytest.mark.timeout(900)
 @tiered(("first", "count"), [(0, FEW), *((first, MANY) for first in range(FEW, 1600, MANY))], 1)
 def test_no_input_ends_in_a_traceback(tmp_path: Path, first: int, count: int) -> None:
-    """A fault is seen again with: python -m tests.fuzz --seed SEED --only NUMBER."""
+    """A fault is seen again with: python -m tests.attack --seed SEED --only NUMBER."""
     print(f"seed {SEED}, cases {first} to {first + count - 1}")
     faults = {}
     for number in range(first, first + count):

@@ -1,16 +1,15 @@
 """Hosts that do not exist, asked through the real NVML binding and real files; what their graphs
-must say.
+must say, and that what is not told leaves a reason and not an error.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from collbench.core.errors import UsageError
-from collbench.machine.discovery import Recording, dumps, gather, loads, record, topology_of
+from collbench.machine.discovery import Recording, dumps, gather, links_table, loads, topology_of
 from collbench.machine.discovery._gather import with_gpus_of
 from collbench.machine.discovery._tree import chain
 from collbench.machine.discovery.recording import GpuRecord
@@ -18,22 +17,12 @@ from collbench.machine.formats import topology_json
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.paths import path
 from tests.support import fake_hosts as hosts
-from tests.support.fake_hosts import Host, asked, label, labels
-from tests.support.fake_nvml import driver
+from tests.support.fake_hosts import Host, asked, label, labels, said
+from tests.support.fake_nvml import NOT_SUPPORTED, driver
 from tests.support.tables import cells_of, values_of
 from tests.support.tiers import tiered
 
-MACHINES = {
-    made.__name__: made
-    for made in (
-        hosts.dgx1v,
-        hosts.dgx_a100,
-        hosts.hgx_h100,
-        hosts.pcie_box,
-        hosts.h200_vm,
-        hosts.mig_box,
-    )
-}
+MACHINES = ("dgx1v", "dgx_a100", "hgx_h100", "pcie_box", "h200_vm", "mig_box")
 
 
 @pytest.fixture(autouse=True)
@@ -41,27 +30,18 @@ def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-@pytest.fixture
-def ask(tmp_path: Path) -> "Ask":
-    """Record a machine; what is done to its driver before may follow."""
-    return partial(asked, tmp_path)
-
-
-Ask = Callable[..., Recording]
-
-
 @tiered("machine", MACHINES, 2)
-def test_a_replayed_recording_gives_the_same_graph(ask: Ask, machine: str) -> None:
-    recording = ask(MACHINES[machine])
+def test_a_replayed_recording_gives_the_same_graph(tmp_path: Path, machine: str) -> None:
+    recording = asked(tmp_path, getattr(hosts, machine)(tmp_path))
     (again,) = loads(dumps([recording]), "file")
     assert again == recording and dumps([again]) == dumps([recording])
     one, other = topology_of([recording]), topology_of([again])
     assert topology_json.write(one) == topology_json.write(other)
 
 
-def test_what_is_at_the_address_of_a_far_end_tells_its_kind(ask: Ask) -> None:
+def test_what_is_at_the_address_of_a_far_end_tells_its_kind(tmp_path: Path) -> None:
     """As an older driver does not."""
-    recording = ask(hosts.dgx_a100)
+    recording = asked(tmp_path, hosts.dgx_a100(tmp_path))
     older = tuple(_without_types(gpu) for gpu in recording.gpus)
     topology = topology_of([replace(recording, gpus=older)])
     assert {one for row in labels(topology) for one in row} == {"X", "NV12"}
@@ -80,8 +60,7 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/physfn").symlink_to(
         "../0000:01:00.0"
     )
-    with driver(None):
-        topology = topology_of([record(tmp_path)])
+    topology = topology_of([asked(tmp_path, None)])
     assert [node.name for node in topology.of_kind("nic")] == ["ens1"]
 
 
@@ -92,8 +71,7 @@ def test_a_made_up_root_port_limits_nothing(tmp_path: Path) -> None:
     nvml.gpus = nvml.gpus[:1]
     host.pci("pci0000:00/0000:00:1c.0", generation=1, width=1)
     nvml.gpus[0].address = host.pci("pci0000:00/0000:00:1c.0/0000:01:00.0", hosts.GPU, 5, 16)
-    with driver(nvml):
-        topology = topology_of([record(tmp_path)])
+    topology = topology_of([asked(tmp_path, nvml)])
     link = next(link for link in topology.links if link.b == "gpu0" and link.kind == "pcie")
     assert (link.generation, link.count) == (5, 16)
 
@@ -109,8 +87,7 @@ def two_hosts(folder: Path, fabric: bytes = bytes(16)) -> list[Recording]:
         nvml = hosts.hgx_h100(folder / str(number), f"node{number}", 0x10 + number)
         for gpu in nvml.gpus:
             gpu.cluster = fabric
-        with driver(nvml):
-            found.append(record(folder / str(number)))
+        found.append(asked(folder / str(number), nvml))
     return found
 
 
@@ -148,22 +125,12 @@ def test_no_recording_is_no_topology() -> None:
         topology_of([])
 
 
-class OneRank:
-    """An mpi4py communicator of one rank, for what it says and gathers."""
-
-    def Get_rank(self) -> int:
-        return 0
-
-    def allgather(self, mine: object) -> list[object]:
-        return [mine]
-
-    def gather(self, mine: object, root: int) -> list[object]:
-        return [mine]
-
-
 def test_gathering_alone() -> None:
+    comm = SimpleNamespace(
+        Get_rank=lambda: 0, allgather=lambda mine: [mine], gather=lambda mine, root: [mine]
+    )
     with driver(None):
-        found = gather(OneRank())
+        found = gather(comm)
     assert found is not None and len(found) == 1 and not found[0].has_driver
 
 
@@ -177,9 +144,9 @@ def test_gathering_alone() -> None:
     ],
 )
 def test_ranks_that_are_shown_other_gpus(
-    ask: Ask, cuda: list[tuple[int, ...] | None], merged: tuple[int, ...]
+    tmp_path: Path, cuda: list[tuple[int, ...] | None], merged: tuple[int, ...]
 ) -> None:
-    recording = ask(hosts.h200_vm)
+    recording = asked(tmp_path, hosts.h200_vm(tmp_path))
     assert with_gpus_of(recording, cuda).cuda == merged
 
 
@@ -192,8 +159,8 @@ def test_the_condition_of_a_gpu(tmp_path: Path) -> None:
         nvml.gpus[1].answers[key] = tuple(map(int, numbers.split()))
         expected |= values_of(values)
     nvml.gpus[1].fields = {230: 4, 94: 31}  # recovery action, PCIe replays
-    with driver(nvml):
-        other, found, *_ = [gpu.condition for gpu in record(tmp_path, is_full=True).gpus]
+    gpus = asked(tmp_path, nvml, is_full=True).gpus
+    other, found = gpus[0].condition, gpus[1].condition
     assert found is not None and other is not None
     assert {name: getattr(found, name) for name in expected} == expected
     assert (found.recovery_action, found.counters) == (4, {"pcie_replay_counter": 31})
@@ -210,7 +177,132 @@ def test_imex_channels(tmp_path: Path, files: tuple[str, ...], channels: int | N
     host = Host(tmp_path)
     for file in files:
         host.put(f"dev/{file}", "")
-    with driver(None):
-        system = record(tmp_path, is_full=True).system
+    system = asked(tmp_path, None, is_full=True).system
     assert system is not None
     assert system.imex_channels == channels
+
+
+def test_no_driver(tmp_path: Path) -> None:
+    hosts.pcie_box(tmp_path)
+    topology = topology_of([asked(tmp_path, None)])
+    assert len(topology.notes) == 1
+    assert topology.notes[0].startswith(
+        "no NVIDIA driver was found, but 8 NVIDIA GPUs are on the PCI bus: 0000:19:00.0,"
+    )
+    assert [node.kind for node in topology.nodes] == ["cpu", "cpu", "root", "pci", "nic"]
+
+
+def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
+    recording = asked(tmp_path, None)
+    topology = topology_of([recording])
+    assert [node.kind for node in topology.nodes] == ["cpu"]
+    assert topology.notes == ("no NVIDIA driver was found",)
+    assert recording.processor.has_hypervisor is None
+    assert set(recording.unknown) >= {"boot_id", "gpus"}
+
+
+def test_this_host_is_read() -> None:
+    topology = topology_of([asked(Path("/"), None)])
+    assert any(node.kind == "cpu" for node in topology.nodes)
+
+
+@pytest.mark.exhaustive
+def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
+    """Each call of NVML in turn is not supported, or not there: the rest is still told."""
+    nvml = hosts.hgx_h100(tmp_path)
+    nvml.gpus = nvml.gpus[:2]
+    whole = asked(tmp_path, nvml)
+    for call in sorted({*nvml.calls} - {"nvmlInitWithFlags"}):
+        for is_missing in (False, True):
+            nvml.errors, nvml.missing = (
+                ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())
+            )
+            recording = asked(tmp_path, nvml)
+            topology = topology_of([recording])
+            links_table(recording)
+            assert loads(dumps([recording]), call) == [recording]
+            assert len(topology.of_kind("nic")) == 8, call
+            # which H100s do not tell either
+            assert recording != whole or call == "nvmlDeviceGetNumaNodeId", call
+            if call in (
+                "nvmlDeviceGetNvLinkState",
+                "nvmlDeviceGetFieldValues",
+                "nvmlDeviceGetNvLinkVersion",
+                "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+            ):
+                assert label(topology, "gpu0", "gpu1") == "NV18", call
+
+
+@pytest.mark.parametrize("field", [91, 161, 164, 165, 166])
+def test_fields_that_are_not_told(tmp_path: Path, field: int) -> None:
+    nvml = hosts.hgx_h100(tmp_path)
+    nvml.bad_fields.add(field)
+    recording = asked(tmp_path, nvml)
+    assert label(topology_of([recording]), "gpu0", "gpu1") == "NV18"
+    assert links_table(recording)[0].replay == 0  # an older call tells it
+
+
+def test_a_gpu_that_fell_off_the_bus(tmp_path: Path) -> None:
+    nvml = hosts.hgx_h100(tmp_path)
+    nvml.refused[2] = 15
+    topology = topology_of([asked(tmp_path, nvml)])
+    assert len(topology.gpus) == 7 and said(topology, "NVML's GPU 2 (address unknown): GPU is lost")
+
+
+def test_every_missing_value_has_a_reason(tmp_path: Path) -> None:
+    recording = asked(tmp_path, hosts.h200_vm(tmp_path))
+    for gpu in recording.gpus:
+        told = {name: getattr(gpu, name) for name in type(gpu).__dataclass_fields__}
+        told.pop("condition")  # which nobody asked for
+        assert {name for name, value in told.items() if value is None} <= set(gpu.unknown)
+    assert recording.nics[0].unknown == {"speed_mbps": "the kernel says -1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class",
+        "numa_node",
+        "current_link_speed",
+        "current_link_width",
+        "max_link_speed",
+        "max_link_width",
+        "local_cpulist",
+    ],
+)
+@pytest.mark.parametrize("machine", ["pcie_box", "h200_vm"])
+def test_files_of_the_kernel_that_are_not_there(tmp_path: Path, machine: str, name: str) -> None:
+    """Or cannot be read: a folder stands for a file that refuses."""
+    nvml = getattr(hosts, machine)(tmp_path)
+    for file in (tmp_path / "sys/devices").rglob(f"0000:*/{name}"):
+        file.unlink()
+        file.mkdir()
+    recording = asked(tmp_path, nvml)
+    topology = topology_of([recording])
+    assert len(topology.gpus) == len(nvml.gpus) and loads(dumps([recording]), "file") == [recording]
+    if name != "numa_node":
+        assert labels(topology)[0][1] == ("PIX" if machine == "pcie_box" else "NV18")
+    assert all(
+        "directory" in device.unknown["pci_class" if name == "class" else name]
+        for device in recording.pci
+    )
+
+
+def test_without_kernel_files_of_gpus_nvml_tells_the_link(tmp_path: Path) -> None:
+    nvml = hosts.h200_vm(tmp_path)
+    for name in ("max_link_speed", "max_link_width"):
+        for file in (tmp_path / "sys/devices").rglob(name):
+            file.unlink()
+    topology = topology_of([asked(tmp_path, nvml)])
+    assert [
+        (link.generation, link.count)
+        for link in topology.links
+        if link.b == "gpu2" and link.kind == "pcie"
+    ] == [(5, 16)]
+
+
+def test_gpus_that_sysfs_does_not_show(tmp_path: Path) -> None:
+    nvml = hosts.pcie_box(tmp_path)
+    topology = topology_of([asked(tmp_path / "empty", nvml)])
+    assert len(topology.gpus) == 8 and said(topology, "not all GPUs are in the host's PCIe tree")
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None

@@ -1,10 +1,12 @@
-"""Files of other tools: which format a file has, what happens to a broken one, and our own JSON."""
+"""Files of other tools: which format a file has, what happens to a broken one, our own JSON, and
+NCCL's XML, read and written.
+"""
 
 import gzip
 import json
 from dataclasses import fields
+from operator import add
 from pathlib import Path
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +16,15 @@ from collbench.core import xml_tree
 from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import _build, nccl_xml, nvidia_smi, topology_json
-from collbench.machine.topology.model import Topology
+from collbench.machine.topology import rates
+from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.rates import pcie_link
 from tests.fuzz import mutate
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, REAL, labels, matrix, needs_real, real_files
+from tests.support.topologies import OWN, count, labels, matrix, needs_real, real_files
 
-SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
+SAMPLES = [file.read_text() for file in (*sorted(OWN.iterdir()), *real_files())]
 SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
 
 
@@ -141,19 +145,6 @@ def test_xml_is_bounded(text: str, what: str) -> None:
         xml_tree.parse(text, "big.xml")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        '{"format": "collbench-topology", "x": ' + "[" * 100_000,
-        '{"version": ' + "9" * 5000 + "}",
-    ],
-)
-def test_json_is_bounded(text: str) -> None:
-    with pytest.raises(UsageError):
-        topology_json.read(text, "deep.json")
-
-
 def test_too_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_build, "MAX_NODES", 100)
     pci = "".join(f'<pci busid="0000:{n:02x}:00.0" class="0x030200"/>' for n in range(150))
@@ -215,35 +206,20 @@ def is_clean(text: str) -> None:
         return
 
 
-@settings(max_examples=120)
-@given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
-def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
-    is_clean(mutate.text(Random(seed), SAMPLES[which]))
-
-
-@settings(max_examples=60)
-@given(
-    text=st.text(max_size=200),
-    before=st.sampled_from(
-        [
-            "",
-            "<system>",
-            "\tGPU0\tGPU1\n",
-            '{"format": "collbench-topology", ',
-            '<topology version="2.0">',
-        ]
-    ),
+BEGINNINGS = (
+    "",
+    "<system>",
+    "\tGPU0\tGPU1\n",
+    '{"format": "collbench-topology", ',
+    '<topology version="2.0">',
 )
-def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
-    is_clean(before + text)
+MANGLED = st.builds(mutate.text, st.randoms(use_true_random=False), st.sampled_from(SAMPLES))
 
 
-@needs_real
-@settings(max_examples=60)
-@given(seed=st.integers(0, 2**32))
-def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
-    files = [file for file in real_files() if REAL in file.parents]
-    is_clean(mutate.text(Random(seed), files[seed % len(files)].read_text()))
+@settings(max_examples=240)
+@given(st.one_of(MANGLED, st.builds(add, st.sampled_from(BEGINNINGS), st.text(max_size=200))))
+def test_any_text_gives_nothing_but_messages(text: str) -> None:
+    is_clean(text)
 
 
 def test_many_devices_in_bounded_time() -> None:
@@ -259,3 +235,99 @@ def test_many_devices_in_bounded_time() -> None:
 def test_a_header_of_endless_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="more than 256 columns"):
         nvidia_smi.read("\tGPU0\tGPU1\n" * 100_000, "a")
+
+
+DUMPS = [
+    file
+    for file in (*sorted(OWN.glob("*[nr]ccl.xml")), *real_files())
+    if file.name.endswith("ccl.xml") or "-topo.xml" in file.name or file.parent.name == "rccl"
+]
+
+
+def plain(element: xml_tree.Element) -> tuple[object, ...]:
+    """An element without links of GPUs, which are written one for each neighbour."""
+    inner = [plain(child) for child in element.children if child.tag not in ("nvlink", "xgmi")]
+    return element.tag, dict(element.attributes), inner
+
+
+@pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.name)
+def test_what_was_read_is_written_again(file: Path) -> None:
+    """Every element and attribute, in their order, and all links."""
+    text = file.read_text()
+    topology = nccl_xml.read(text, str(file))
+    again = nccl_xml.write(topology)
+    assert plain(xml_tree.parse(again, "again")) == plain(xml_tree.parse(text, "file"))
+    second = nccl_xml.read(again, str(file))
+    assert (second.nodes, second.links) == (topology.nodes, topology.links)
+
+
+def test_a_discovered_machine_is_written() -> None:
+    """Roots have no element; what a node does not tell is taken from its links, or left out."""
+    topology = formats.read(Path(__file__).with_name("written.json"))
+    assert nccl_xml.write(topology) == Path(__file__).with_name("written.xml").read_text()
+
+
+def test_facts_that_are_no_attributes_are_not_written() -> None:
+    facts = (("xml:a b", "1"), ("xml:kept", 'with "quotes" & <signs>'))
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts),
+        Node(id="nvs0", kind="nvswitch"),
+    )
+    links = rates.pcie_link("cpu0", "gpu0", 4, 16), rates.nvlink_link("gpu0", "nvs0", 3, 4)
+    again = nccl_xml.read(
+        nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
+    ).gpus[0]
+    assert again.fact("xml:kept") == 'with "quotes" & <signs>'
+    assert not again.fact("xml:a b")
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("dgx1v-topo-m.txt", "no PCI address of gpu0"), ("pcie-box-p2p-r.txt", "no PCI address")],
+)
+def test_what_nccl_could_not_use_is_not_written(file: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        nccl_xml.write(formats.read(OWN / file))
+
+
+def test_orphans_are_not_written() -> None:
+    lonely = Node(id="gpu0", kind="gpu", address="0000:01:00.0")
+    with pytest.raises(UsageError, match="gpu0 hang below no CPU"):
+        nccl_xml.write(Topology(name="x", nodes=(lonely,), links=()))
+    with pytest.raises(UsageError, match="of 2 hosts"):
+        nccl_xml.write(
+            Topology(
+                name="x", nodes=(lonely, Node(id="cpu0", kind="cpu")), links=(), hosts=("a", "b")
+            )
+        )
+
+
+def test_a_nic_without_a_known_link_hangs_at_the_processor() -> None:
+    """As NCCL itself writes it: it refuses a PCI device whose width neither file nor kernel
+    tells.
+    """
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:00:06.0"),
+        Node(id="nic0", kind="nic", index=0, name="eth0", address="0000:00:03.0"),
+    )
+    links = (pcie_link("cpu0", "gpu0", 5, 16), pcie_link("cpu0", "nic0", 0, 0))
+    text = nccl_xml.write(Topology(name="vm", nodes=nodes, links=links))
+    assert '    <nic>\n      <net name="eth0"/>\n    </nic>\n  </cpu>' in text
+    assert text.count("<pci ") == 1
+
+
+def test_cpus_are_limited_on_each_host() -> None:
+    """512 hosts of two CPUs are one NVLink domain's dump, not too many CPUs of one host."""
+    cpus = "".join(
+        f'<cpu host_hash="0x{number // 2:x}" numaid="{number % 2}"/>' for number in range(1024)
+    )
+    topology = nccl_xml.read(f'<system version="1">{cpus}</system>', "a.xml")
+    assert len(topology.hosts) == 512 and count(topology, "socket") == 512
+
+
+def test_a_name_with_a_line_end_is_written_to_json_and_read() -> None:
+    net = '<cpu numaid="0"><nic><net name="a&#10;b" dev="0"/></nic></cpu>'
+    topology = nccl_xml.read(f'<system version="1">{net}</system>', "a.xml")
+    assert topology_json.read(topology_json.write(topology), "a.json").of_kind("nic")

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from collbench.machine import formats
-from collbench.machine.discovery import links_table, record, topology_of
+from collbench.machine.discovery import links_table, topology_of
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from tests.support import fake_hosts
-from tests.support.fake_nvml import driver
 from tests.support.topologies import OWN, REAL, fact, matrix
 
 CASES = tomllib.loads(Path(__file__).with_name("reads.toml").read_text())
@@ -71,8 +70,7 @@ def found_at(case: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
     nvml = getattr(fake_hosts, case["host"])(folder)
     for words, value in case.get("set", {}).items():
         put_into(nvml, words.split(), value)
-    with driver(nvml):
-        recording = record(folder)
+    recording = fake_hosts.asked(folder, nvml)
     rows = [" ".join(map(str, astuple(row))) for row in links_table(recording)]
     assert set(case.get("rows", ())) <= set(rows)
     assert len(rows) == case.get("row_count", len(rows))

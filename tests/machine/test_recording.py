@@ -5,14 +5,14 @@ raised.
 import json
 import random
 import re
-from typing import Any
 
 import pytest
 
 from collbench.core.errors import UsageError
-from collbench.machine.discovery import dumps, links_table, loads, record, topology_of
+from collbench.machine.discovery import dumps, links_table, loads, topology_of
+from tests.fuzz import mutate
 from tests.support import fake_hosts as hosts
-from tests.support.fake_nvml import driver
+from tests.support.fake_hosts import asked
 from tests.support.tables import cells_of
 
 
@@ -20,8 +20,7 @@ from tests.support.tables import cells_of
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file of a box with everything but NVLinks to switches."""
     root = tmp_path_factory.mktemp("box")
-    with driver(hosts.dgx1v(root)):
-        return dumps([record(root)])
+    return dumps([asked(root, hosts.dgx1v(root))])
 
 
 @pytest.mark.parametrize(("keys", "value", "words"), cells_of(__file__, "broken-recordings.tsv"))
@@ -81,18 +80,6 @@ def test_many_hosts(saved: str) -> None:
     assert len(topology.gpus) == 400 and len(topology.hosts) == 50
 
 
-def leaves(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Places of everything in a JSON value."""
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return [place] + [one for key, child in inner for one in leaves(child, (*place, key))]
-
-
 WEIRD = json.loads(
     f"[null, -1, 0, 1, 2, 255, {1 << 40}, {1 << 80}, true,"
     '"", "x", "0000:06:00.0", "nan Gb/sec", "0-", "4: ACTIVE", [], {}, 1.5]'
@@ -102,23 +89,12 @@ WEIRD = json.loads(
 @pytest.mark.exhaustive
 def test_whatever_a_file_says_it_is_a_graph_or_a_usage_error(saved: str) -> None:
     """300 files, each with a few values overwritten, of the same type more often than not."""
-    dice = random.Random(7)
-    whole = json.loads(saved)
-    places = [place for place in leaves(whole["hosts"][0]) if place]
-    graphs = 0
+    dice, graphs = random.Random(7), 0
     for _ in range(300):
         data = json.loads(saved)
-        for place in dice.sample(places, dice.randint(1, 4)):
-            inner = data["hosts"][0]
-            try:
-                for key in place[:-1]:
-                    inner = inner[key]
-                same = [one for one in WEIRD if type(one) is type(inner[place[-1]])]
-                inner[place[-1]] = (
-                    dice.choice(same or WEIRD) if dice.random() < 0.9 else dice.choice(WEIRD)
-                )
-            except (KeyError, IndexError, TypeError):  # an earlier change took it away
-                continue
+        for holder, key in dice.sample([*mutate.parts(data["hosts"][0])], dice.randint(1, 4)):
+            same = [one for one in WEIRD if type(one) is type(holder[key])]
+            holder[key] = dice.choice(same if same and dice.random() < 0.9 else WEIRD)
         try:
             (recording,) = loads(json.dumps(data), "bug.json")
         except UsageError:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.topology import rings as rings_module
 from collbench.machine.topology.hosts import repeated
@@ -22,10 +21,8 @@ from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.topology.rings import by_parts, ring_rate_gbs, rings, trees
 from tests.support.machines import two_hosts
 from tests.support.tiers import tiered
+from tests.support.topologies import WIRED
 
-WIRED = tuple(
-    name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
-)
 Order = tuple[int, ...]
 
 

@@ -1,21 +1,24 @@
-"""Views of topologies written by hand: what they print can be counted on paper."""
+"""Views of topologies written by hand: what they print can be counted on paper (views.toml)."""
 
 import re
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.web.svg import Rect, width_of
 from collbench.machine import formats
 from collbench.machine.discovery import LinkRow
+from collbench.machine.formats import nccl_xml
 from collbench.machine.topology.hosts import part, without
-from collbench.machine.topology.machines import has_links, machine_topology
+from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.views import matrix as matrix_module
@@ -24,9 +27,11 @@ from collbench.machine.views.drawing import svg
 from collbench.machine.views.labels import alike, labels
 from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
+from tests.machine.test_reads import text_of
+from tests.support import machines
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.tiers import tiered
-from tests.support.topologies import OWN, real_files
+from tests.support.topologies import OWN, WIRED, real_files
 
 
 def of_catalogue(name: str) -> Callable[[], Topology]:
@@ -291,7 +296,7 @@ def boxes_and_points(root: ElementTree.Element) -> tuple[list[Rect], list[tuple[
 
 DRAWABLE = [
     *(pytest.param(make, id=make.__name__) for make in ALL),
-    *(pytest.param(of_catalogue(one), id=one) for one in names("machines") if has_links(one)),
+    *(pytest.param(of_catalogue(one), id=one) for one in WIRED),
     *(
         pytest.param(partial(formats.read, file), id=file.name)
         for file in (*sorted(OWN.iterdir()), *real_files())
@@ -361,3 +366,50 @@ def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch)
     assert "GPU3" in shown and "GPU4" not in shown
     assert "8 devices are left out: --json and --tree have all." in shown
     assert tables.rates(dgx1v())[-1] == "8 devices are left out: --json and --tree have all."
+
+
+CASES = tomllib.loads(Path(__file__).with_name("views.toml").read_text())
+
+
+def shown(case: dict[str, Any]) -> Topology:
+    """A machine of tests.support.machines, of the catalogue, of a file, or of NCCL's dump of one
+    CPU, without some nodes.
+    """
+    if "nccl" in case:
+        whole = nccl_xml.read(text_of(case), "dump.xml")
+    elif "file" in case:
+        whole = formats.read(OWN / case["file"])
+    elif "machine" in case:
+        whole = machine_topology(case["machine"])
+    else:
+        whole = getattr(machines, case["own"])()
+    return without(whole, lambda node: node.kind in case.get("without", ()))
+
+
+def lines_of(view: str, topology: Topology) -> list[str]:
+    """A view as `matrix 80`, its lines with single blanks between their words."""
+    name, *columns = view.split()
+    if name == "svg":
+        lines = [svg(topology)]
+    elif name == "matrix":
+        lines = matrix(topology, int(*columns))
+    else:
+        lines = (tree if name == "tree" else getattr(tables, name))(topology)
+    return [" ".join(line.split()) for line in lines]
+
+
+def legend(lines: list[str]) -> str:
+    return " ".join(line.split()[0] for line in lines if " = " in line)
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_is_shown(what: str) -> None:
+    case = CASES[what]
+    lines = lines_of(case["view"], shown(case))
+    text = "\n".join(lines)
+    assert legend(lines) == case.get("legend", legend(lines))
+    assert len(lines) == case.get("lines", len(lines))
+    assert {place: lines[int(place)] for place in case.get("line", {})} == case.get("line", {})
+    assert {words: text.count(words) for words in case.get("count", {})} == case.get("count", {})
+    for words in (*case.get("says", ()), *case.get("silent", ())):
+        assert (words in text) == (words in case.get("says", ())), text

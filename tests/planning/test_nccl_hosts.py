@@ -15,15 +15,12 @@ from collbench.planning.changes import changed
 from collbench.planning.nccl.constants import constants
 from collbench.planning.nccl.machine import NcclMachine, nccl_machine
 from collbench.planning.nccl.price import OPS, nccl_price
-from collbench.planning.price.cluster import Cluster, cluster_of
+from collbench.planning.price.cluster import cluster_of
 from collbench.planning.price.constants import gpu_costs
 from tests.benchmarks.nccl_multihost import BOUNDS, error, of, published, quantile
+from tests.planning.price.test_predict import cluster
 
 LARGE, GIB = 64 << 20, 1 << 30
-
-
-def cluster(name: str) -> Cluster:
-    return cluster_of(machine_topology(name), name, gpu_costs(name))
 
 
 def machine(name: str) -> NcclMachine:

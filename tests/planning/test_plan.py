@@ -1,25 +1,30 @@
 """Plans: whatever the knobs, every byte belongs to one channel and is moved exactly as often as the
-schedule says.
+schedule says, and what a plan is said to move is what its actions move.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.core.case import Case
-from collbench.core.collectives import collective
+from collbench.core.collectives import OpName, collective
 from collbench.core.dtypes import DTYPES, DtypeName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.planning.layout import lay_out, registered
-from collbench.planning.lowering import Region, SlotSequence, actors, room_wanted
+from collbench.planning.limits import Limits
+from collbench.planning.lowering import Action, Region, SlotSequence, actors, room_wanted
 from collbench.planning.plan import Plan
 from collbench.planning.planner import MAX_ACTIONS, refuse_too_many, resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.traffic import FLAG_BYTES, traffic
 from collbench.schedules.passes import message_chunks
+from collbench.schedules.verify.check import Place
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem
 
 LAYOUTS = st.fixed_dictionaries(
@@ -59,46 +64,39 @@ PLANS = st.builds(
 
 
 @given(PLANS)
-def test_channels_cut_a_block_without_gap_or_overlap(plan: Plan) -> None:
+def test_channels_and_loops_cut_a_block_without_gap_or_overlap(plan: Plan) -> None:
     end = 0
     for channel in range(plan.channels):
         first, size = plan.channel_range(channel)
         assert first == end
         assert first % plan.problem.item_bytes == 0
-        end = first + size
-    assert end == plan.problem.block_bytes
-
-
-@given(PLANS)
-def test_loops_cut_a_channel_without_gap_or_overlap(plan: Plan) -> None:
-    for channel in range(plan.channels):
-        first, size = plan.channel_range(channel)
-        at = first
         for loop in plan.loops(channel):
-            assert loop.offset == at
+            assert loop.offset == end
             assert 0 < loop.chunk <= plan.chunk_bytes
             assert loop.chunk % plan.problem.item_bytes == 0
             assert loop.slices >= 1
-            at += loop.size
-        assert at == first + size
+            end += loop.size
+        assert end == first + size
+    assert end == plan.problem.block_bytes
 
 
-def bytes_written(plan: Plan, rank: int) -> Counter[int]:
-    """How often each byte of the rank's output is written in one launch."""
-    written: Counter[int] = Counter()
-    for actor in actors(plan, rank):
-        for action in actor.actions:
-            for region in action.targets:
-                if region.space == "out":
-                    written.update(range(region.offset, region.offset + region.size))
-    return written
+def actions_of(plan: Plan) -> Iterator[tuple[int, Action]]:
+    """Every action of a launch, with its rank."""
+    for rank in range(plan.n):
+        for actor in actors(plan, rank):
+            yield from ((rank, action) for action in actor.actions)
 
 
 @pytest.mark.exhaustive
 @given(PLANS)
 def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(plan: Plan) -> None:
     what, schedule = collective(plan.problem.op), plan.schedule
-    for rank in range(plan.n):
+    outputs = [Counter[int]() for _ in range(plan.n)]  # how often each byte is written
+    for rank, action in actions_of(plan):
+        for region in action.targets:
+            if region.space == "out":
+                outputs[rank].update(range(region.offset, region.offset + region.size))
+    for rank, written in enumerate(outputs):
         writes = Counter(
             step.dst.chunk
             for track in schedule.program(rank)
@@ -106,7 +104,6 @@ def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(
             for step in steps
             if step.dst and step.dst.buffer == "out"
         )
-        written = bytes_written(plan, rank)
         out_bytes = plan.problem.buffers(rank).out_bytes
         if what.is_interleaved:
             assert set(writes.values()) <= {1}
@@ -125,22 +122,15 @@ def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> No
     """Sum over channels, loops and slices = chunks sent x their bytes, for messages through FIFOs
     and for those that are pulled zero-copy.
     """
-    sent: Counter[tuple[int, int, str]] = Counter()
-    for rank in range(plan.n):
-        for actor in actors(plan, rank):
-            for action in actor.actions:
-                for region in action.targets:
-                    if region.space == "slot":
-                        connection = plan.connections[region.owner]
-                        sent[connection.src, connection.dst, connection.port] += region.size
-                for region in action.operands:
-                    if region.space in ("in", "out") and region.owner != rank:
-                        ports = {plan.connections[edge].port for edge, _ in action.take} or {"?"}
-                        sent[region.owner, rank, "pulled"] += region.size
-                        assert ports
-    by_pair: Counter[tuple[int, int]] = Counter()
-    for (src, dst, _), size in sent.items():
-        by_pair[src, dst] += size
+    sent: Counter[tuple[int, int]] = Counter()
+    for rank, action in actions_of(plan):
+        for region in action.targets:
+            if region.space == "slot":
+                connection = plan.connections[region.owner]
+                sent[connection.src, connection.dst] += region.size
+        for region in action.operands:
+            if region.space in ("in", "out") and region.owner != rank:
+                sent[region.owner, rank] += region.size
     expected: Counter[tuple[int, int]] = Counter()
     what = collective(plan.problem.op)
     for rank in range(plan.n):
@@ -152,15 +142,13 @@ def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> No
                             expected[rank, edge.peer] += plan.problem.block_bytes
                         else:
                             expected[rank, edge.peer] += chunk_bytes_of(plan, rank, t, r, s)
-    assert +by_pair == +expected
+    assert +sent == +expected
 
 
 def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
     """Bytes, over all channels and loops, of the chunk that a step of an interleaved schedule works
     on.
     """
-    from collbench.schedules.verify.check import Place
-
     proof, schedule = plan.proof, plan.schedule
     if schedule.is_symmetric:
         chunk = proof.chunks[Place(0, t, r, s)]
@@ -177,14 +165,12 @@ def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
 @pytest.mark.exhaustive
 @given(PLANS)
 def test_regions_lie_inside_their_buffers(plan: Plan) -> None:
-    for rank in range(plan.n):
-        for actor in actors(plan, rank):
-            for action in actor.actions:
-                assert len({region.size for region in (*action.operands, *action.targets)}) <= 1
-                for region in (*action.operands, *action.targets):
-                    assert region.offset >= 0
-                    assert region.offset + region.size <= limit(plan, region)
-                    assert region.offset % plan.problem.item_bytes == 0
+    for _, action in actions_of(plan):
+        regions = (*action.operands, *action.targets)
+        assert len({region.size for region in regions}) <= 1
+        for region in regions:
+            assert 0 <= region.offset <= limit(plan, region) - region.size
+            assert region.offset % plan.problem.item_bytes == 0
 
 
 def limit(plan: Plan, region: Region) -> int:
@@ -201,20 +187,11 @@ def limit(plan: Plan, region: Region) -> int:
 def test_both_ends_count_the_same_slices(plan: Plan) -> None:
     posted: Counter[int] = Counter()
     freed: Counter[int] = Counter()
-    for rank in range(plan.n):
-        for actor in actors(plan, rank):
-            for action in actor.actions:
-                posted.update(edge for edge, _ in action.post)
-                freed.update(edge for edge, _ in action.free)
-    slices = Counter(
-        {
-            number: connection.slices
-            for number, connection in enumerate(plan.connections)
-            if connection.slices
-        }
-    )
-    assert posted == slices
-    assert freed == slices
+    for _, action in actions_of(plan):
+        posted.update(edge for edge, _ in action.post)
+        freed.update(edge for edge, _ in action.free)
+    slices = Counter({number: one.slices for number, one in enumerate(plan.connections)})
+    assert posted == freed == +slices
 
 
 @pytest.mark.exhaustive
@@ -246,13 +223,8 @@ def test_room_counts_from_the_slots_last_user() -> None:
 def test_pulled_two_shot_needs_no_fifo() -> None:
     plan = plan_of(problem("allreduce", 4, count=1000), "twoshot", direct=True)
     assert plan.fifo_bytes == 0
-    assert all(
-        region.space != "slot"
-        for rank in range(4)
-        for actor in actors(plan, rank)
-        for action in actor.actions
-        for region in action.targets
-    )
+    spaces = {region.space for _, action in actions_of(plan) for region in action.targets}
+    assert "slot" not in spaces
 
 
 def test_direct_halves_what_a_two_shot_touches() -> None:
@@ -260,10 +232,7 @@ def test_direct_halves_what_a_two_shot_touches() -> None:
         plan = plan_of(
             problem("allreduce", 4, count=4096), "twoshot", direct=direct, chunk_bytes=4096
         )
-        actions = [
-            action for rank in range(4) for actor in actors(plan, rank) for action in actor.actions
-        ]
-        return sum(region.size for action in actions if action.targets for region in action.targets)
+        return sum(region.size for _, action in actions_of(plan) for region in action.targets)
 
     assert touched(True) * 2 <= touched(False) + 4096 * 4
 
@@ -341,3 +310,62 @@ def test_messages_of_both_ends_match() -> None:
                 sent.update({(rank, edge.peer): chunks for edge, chunks in out.items()})
                 received.update({(edge.peer, rank): chunks for edge, chunks in into.items()})
     assert sent == received
+
+
+SIZE = 100_000
+
+
+def planned(op: OpName, algo: str, n: int, **knobs: Any) -> Plan:
+    skew = "linear" if op.endswith("v") else ""
+    case = Case(op=op, backend="cpu", algo=algo, ranks=n, size_bytes=SIZE, skew=skew, chunk=4096)
+    plan = resolve(replace(case, **knobs).rounded(), Limits(memory_bytes=1 << 28)).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "n"),
+    [
+        ("allreduce", "ring", 3),
+        ("allreduce", "halving", 5),
+        ("allgather", "direct", 4),
+        ("broadcast", "tree", 5),
+        ("alltoallv", "direct", 3),
+    ],
+)
+def test_messages_and_slots_have_the_bytes_of_the_actions(op: OpName, algo: str, n: int) -> None:
+    for transport in ("net", "shm"):
+        plan = planned(op, algo, n, transport=transport, direct="off")
+        slices, sent, stored = Counter[object](), Counter[object](), Counter[object]()
+        for rank, action in actions_of(plan):
+            for edge, _ in action.post:
+                slices[rank, plan.connections[edge].dst] += 1
+            for (edge, _), region in action.sent:
+                sent[rank, plan.connections[edge].dst] += region.size
+            for region in action.targets:
+                if region.space == "slot":
+                    stored[rank, plan.connections[region.owner].dst] += region.size
+        known = {pair: one for pair, one in traffic(plan).items() if one.messages}
+        assert {pair: one.messages for pair, one in known.items()} == slices
+        assert {pair: one.payload for pair, one in known.items()} == stored
+        if transport == "net":
+            assert {pair: one.wire for pair, one in known.items()} == sent
+
+
+def test_protocols_take_their_part_of_the_link() -> None:
+    sizes = {}
+    for proto in ("simple", "ll", "ll128"):
+        (one,) = {
+            (sent.payload, sent.wire, sent.flags, sent.messages)
+            for sent in traffic(planned("allreduce", "ring", 2, proto=proto)).values()
+        }
+        sizes[proto] = one
+    payload = SIZE
+    assert {one[0] for one in sizes.values()} == {payload}
+    assert sizes["simple"][1] == payload
+    # a flag that a slice is there, and one of the other direction that its slot is free
+    assert sizes["simple"][2] == 2 * FLAG_BYTES * sizes["simple"][3]
+    assert sizes["ll"][1] == 2 * payload
+    assert sizes["ll128"][1] >= payload * 128 / 120
+    # a slice ends with a part of a warp's access, of which at least half is stored
+    assert sizes["ll128"][1] <= payload * 128 / 120 + 1024 * sizes["ll128"][3]

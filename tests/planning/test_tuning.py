@@ -5,7 +5,7 @@ machine they decide, what they choose, and what is chosen for a collective that 
 import ast
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import STAGES, Machine, Origin, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from docs.blocks import blocks
+from tests.support.commands import forget_tuning
 from tests.support.tables import cells_of
 
 ROOT = Path(__file__).parents[2]
@@ -102,19 +103,17 @@ def test_a_wrong_file_is_refused_by_file_section_and_key(
 
 
 @pytest.fixture
-def own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def own_file(home: Path) -> Callable[[str], Path]:
     """Writes a tuning file of the user for one test."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     def write(text: str) -> Path:
-        file = tmp_path / "collbench/tuning/mine.toml"
+        file = home / "collbench/tuning/mine.toml"
         file.parent.mkdir(parents=True)
         file.write_text(text)
-        tuning_of.cache_clear()
+        forget_tuning()
         return file
 
-    yield write
-    tuning_of.cache_clear()
+    return write
 
 
 def test_the_users_file_decides_on_its_machine_and_the_shipped_one_where_it_is_silent(

@@ -3,6 +3,7 @@ needed.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -104,13 +105,18 @@ def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
         assert case.channels == plan.channels
 
 
-def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def plant_gpus(monkeypatch: pytest.MonkeyPatch, count: int, model: str, arch: str) -> None:
+    """GPUs without clusters, with so many multiprocessors, that reach each other."""
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
-    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: count)
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
-    monkeypatch.setattr(cuda, "model_of_all", lambda: "NVIDIA H200")
-    monkeypatch.setattr(cuda, "archs", lambda: {"90"})
+    monkeypatch.setattr(cuda, "model_of_all", lambda: model)
+    monkeypatch.setattr(cuda, "archs", lambda: {arch})
+
+
+def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_gpus(monkeypatch, 58, "NVIDIA H200", "90")
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)
     (point,) = plan_points([case], LocalGroup(), where=Ranks(joined="NVLink"))
     (elsewhere,) = plan_points([case], LocalGroup(), where=Ranks(joined="PCIe"))
@@ -135,21 +141,10 @@ def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Eight V100 of a cube: a ring over their NVLinks for large sizes, few hops for small ones."""
-    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
-    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 80)
-    monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
-    monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
-    monkeypatch.setattr(cuda, "model_of_all", lambda: "Tesla V100-SXM2-16GB")
-    monkeypatch.setattr(cuda, "archs", lambda: {"70"})
+    plant_gpus(monkeypatch, 80, "Tesla V100-SXM2-16GB", "70")
     where = ranks_of(("cuda",), None, LocalGroup(), (), machine_topology("dgx-1v"))
-    points = plan_points(
-        [
-            Case(op="allreduce", backend="cuda", ranks=8, size_bytes=size)
-            for size in (1 << 10, 1 << 26)
-        ],
-        LocalGroup(),
-        where=where,
-    )
+    small = Case(op="allreduce", backend="cuda", ranks=8, size_bytes=1 << 10)
+    points = plan_points([small, replace(small, size_bytes=1 << 26)], LocalGroup(), where=where)
     assert [point.origin and point.origin.priced_by for point in points] == ["h200x4-vm"] * 2
     assert all(point.is_choice for point in points)
     assert points[1].case.algo == "ring"

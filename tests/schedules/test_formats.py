@@ -13,7 +13,7 @@ from collbench.planning.layout import lay_out, registered
 from collbench.schedules import formats
 from collbench.schedules.passes import pair_traffic
 from tests.support import algorithm_files
-from tests.support.algorithm_files import algo, block, halves, here, op, pairs, plan, there
+from tests.support.algorithm_files import algo, block, halves, pairs, plan
 from tests.support.batteries import assert_right, placements, problem, world_of
 from tests.support.tables import cells_of
 
@@ -115,38 +115,31 @@ def test_refused_with_the_place(tmp_path: Path, name: str, old: str, new: str, w
     assert words in caught.value.message
 
 
-SUM = {"src_buff": [here("i", 0), there("i", 0)], "dst_buff": [here("i", 0), there("i", 0)]}
-GROUP = {"tb_id": 1, "tbg_size": 2}
-
-
 @pytest.mark.parametrize(
-    ("blocks", "words"),
+    ("operation", "words"),
     [
-        ([op("glres")], "ops[0]: glres is no operation that our steps can do"),
-        ([op("pipeline")], "ops[0]: pipeline is no operation that our steps can do"),
-        ([op("jump")], "ops[0]: jump is no operation"),
-        ([op("wait")], "ops[0]: tb0 of rank 0 waits for ever"),
-        ([op("sem_acquire", semaphore_ids=[0])], "ops[0]: tb0 of rank 0 waits for ever"),
-        ([op("signal", channel_ids=[4])], "ops[0].channel_ids: there is no 4 among 1"),
-        ([op("rre", **SUM)], "ops[0]: reads out[0] of rank 1, which has not said that it is there"),
-        ([op("put", src_buff=[here("i", 0)], dst_buff=[there("i", 1)])], "in no order to"),
-        ([op("put", src_buff=[here("i", 0)], dst_buff=[there("s", 0)])], "nobody at rank 1 waits"),
-        ([op("copy", src_buff=[here("i", 0)], dst_buff=[])], "the buffers of copy do not fit"),
+        ("glres", "ops[0]: glres is no operation that our steps can do"),
+        ("pipeline", "ops[0]: pipeline is no operation that our steps can do"),
+        ("jump", "ops[0]: jump is no operation"),
+        ("wait", "ops[0]: tb0 of rank 0 waits for ever"),
+        ("sem_acquire semaphore_ids=[0]", "ops[0]: tb0 of rank 0 waits for ever"),
+        ("signal channel_ids=[4]", "ops[0].channel_ids: there is no 4 among 1"),
         (
-            [op("copy", src_buff=[here("i", 5)], dst_buff=[here("i", 0)])],
-            "src_buff[0]: 1 chunks from 5 on are not among the 2",
+            "rre i0 I0 > i0 I0",
+            "ops[0]: reads out[0] of rank 1, which has not said that it is there",
         ),
+        ("put i0 > I1", "in no order to"),
+        ("put i0 > S0", "nobody at rank 1 waits"),
+        ("copy i0 >", "the buffers of copy do not fit"),
+        ("copy i5 > i0", "src_buff[0]: 1 chunks from 5 on are not among the 2"),
         (
-            [op("res", **SUM, tbg_info=GROUP)],
+            'res i0 I0 > i0 I0 tbg_info={"tb_id":1,"tbg_size":2}',
             "gpus[0]: not all 2 thread blocks of a group do the same: res",
         ),
     ],
 )
-def test_plans_refused_with_the_place(
-    tmp_path: Path, blocks: list[algorithm_files.Json], words: str
-) -> None:
-    other = [op("copy", src_buff=[here("i", 1)], dst_buff=[here("s", 1)])]
-    text = json.dumps(plan("allreduce", (2, 2, 2), [[blocks], [other]]))
+def test_plans_refused_with_the_place(tmp_path: Path, operation: str, words: str) -> None:
+    text = json.dumps(plan("allreduce", (2, 2, 2), [[operation], ["copy i1 > s1"]]))
     with pytest.raises(UsageError) as caught:
         loaded(tmp_path, text, "mine.json").schedule(in_place=False)
     assert words in caught.value.message

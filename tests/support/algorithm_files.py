@@ -87,25 +87,31 @@ def halves(*, swapped: bool = False) -> str:
 Json = dict[str, Any]  # of JSON
 
 
-def op(name: str, **more: object) -> Json:
-    """An operation on the channel of the rank's only peer."""
-    return {"name": name, "channel_ids": [0], "channel_type": "memory", **more}
+def operation(text: str) -> Json:
+    """An operation on the channel of the rank's only peer, as `put o0 > O1`: capital letters are
+    chunks of the peer's. Other facts are written as `semaphore_ids=[0]`.
+    """
+    name, *words = text.split()
+    facts = [word.partition("=") for word in words if "=" in word]
+    told: Json = {"name": name, "channel_ids": [0], "channel_type": "memory"}
+    told |= {key: json.loads(value) for key, _, value in facts}
+    if ">" in words:
+        at = words.index(">")
+        ends = words[:at], words[at + 1 : len(words) - len(facts)]
+        told |= zip(("src_buff", "dst_buff"), ([*map(_buffer, end)] for end in ends), strict=True)
+    return told
 
 
-def here(letter: str, index: int, size: int = 1) -> Json:
-    """A chunk of the rank's own."""
-    return {"type": letter, "index": index, "size": size}
+def _buffer(word: str) -> Json:
+    letter = word[0]
+    own = {"type": letter} if letter.islower() else {"buffer_id": "ios".index(letter.lower())}
+    return {**own, "index": int(word[1:]), "size": 1}
 
 
-def there(letter: str, index: int, size: int = 1) -> Json:
-    """A chunk of the peer."""
-    return {"buffer_id": "ios".index(letter), "index": index, "size": size}
-
-
-def plan(
-    collective: str, chunks: tuple[int, int, int], ranks: Sequence[Sequence[Sequence[Json]]]
-) -> Json:
-    """An execution plan of MSCCL++ for two ranks, in place: of each rank the blocks' operations."""
+def plan(collective: str, chunks: tuple[int, int, int], ranks: Sequence[Sequence[str]]) -> Json:
+    """An execution plan of MSCCL++ for two ranks, in place: of each rank the blocks' operations,
+    with bars between them.
+    """
     gpus = [
         {
             "id": rank,
@@ -121,13 +127,13 @@ def plan(
             "threadblocks": [
                 {
                     "id": number,
-                    "ops": operations,
+                    "ops": [*map(operation, block.split(" | "))],
                     "channels": [{"channel_type": "memory", "channel_ids": [0]}],
                     "remote_buffer_refs": [
                         {"access_channel_type": "memory", "remote_buffer_ids": [0, 1, 2]}
                     ],
                 }
-                for number, operations in enumerate(blocks)
+                for number, block in enumerate(blocks)
             ],
         }
         for rank, blocks in enumerate(ranks)
@@ -143,65 +149,25 @@ def plan(
 
 def read_and_write() -> Json:
     """Allreduce: each rank reads the other's chunk, adds, and writes the sum there."""
-
-    def rank(own: int) -> list[list[Json]]:
-        return [
-            [
-                op("signal"),
-                op("wait"),
-                op(
-                    "rres",
-                    src_buff=[here("i", own), there("i", own)],
-                    dst_buff=[here("i", own), there("i", own)],
-                ),
-                op("nop"),
-                op("signal"),
-                op("wait"),
-            ]
-        ]
-
-    return plan("allreduce", (2, 2, 0), [rank(0), rank(1)])
+    text = "signal | wait | rres i{0} I{0} > i{0} I{0} | nop | signal | wait"
+    return plan("allreduce", (2, 2, 0), [[text.format(rank)] for rank in (0, 1)])
 
 
 def packets() -> Json:
     """Allreduce with packets: one block sends, another adds what comes and sends the sum back."""
-
-    def rank(own: int) -> list[list[Json]]:
-        peer = 1 - own
-        return [
-            [op("ppkt", src_buff=[here("i", peer)], dst_buff=[there("s", 0)])],
-            [
-                op(
-                    "respkt",
-                    src_buff=[here("i", own), here("s", 0)],
-                    dst_buff=[here("i", own), there("s", 1)],
-                ),
-                op("upkt", src_buff=[here("s", 1)], dst_buff=[here("i", peer)]),
-            ],
-        ]
-
-    return plan("allreduce", (2, 2, 2), [rank(0), rank(1)])
+    texts = "ppkt i{1} > S0", "respkt i{0} s0 > i{0} S1 | upkt s1 > i{1}"
+    ranks = [[text.format(rank, 1 - rank) for text in texts] for rank in (0, 1)]
+    return plan("allreduce", (2, 2, 2), ranks)
 
 
 def put_and_get() -> Json:
     """Allgather: rank 0 puts its block, and gets the other one behind a semaphore and a barrier."""
-    barrier = op("barrier", barrier_id=0, num_threadblocks=2)
+    barrier = "barrier barrier_id=0 num_threadblocks=2"
     first = [
-        [
-            op("put", src_buff=[here("o", 0)], dst_buff=[there("o", 0)]),
-            op("signal"),
-            op("wait"),
-            op("sem_release", semaphore_ids=[0]),
-            barrier,
-        ],
-        [
-            op("sem_acquire", semaphore_ids=[0]),
-            op("get", src_buff=[there("o", 1)], dst_buff=[here("s", 0)]),
-            op("copy", src_buff=[here("s", 0)], dst_buff=[here("o", 1)]),
-            barrier,
-        ],
+        f"put o0 > O0 | signal | wait | sem_release semaphore_ids=[0] | {barrier}",
+        f"sem_acquire semaphore_ids=[0] | get O1 > s0 | copy s0 > o1 | {barrier}",
     ]
-    return plan("allgather", (1, 2, 1), [first, [[op("signal"), op("wait")]]])
+    return plan("allgather", (1, 2, 1), [first, ["signal | wait"]])
 
 
 def texts() -> tuple[tuple[str, str], ...]:

@@ -126,8 +126,16 @@ class Browser:
             )
 
     def run(self, code: str) -> Any:
-        """The value of an expression in the page."""
-        told = self.ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        """The value of an expression in the page. $ and $$ find what a selector names, as in the
+        console, but not in what runs later.
+        """
+        told = self.ask(
+            "Runtime.evaluate",
+            expression=code,
+            returnByValue=True,
+            awaitPromise=True,
+            includeCommandLineAPI=True,
+        )
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 

@@ -5,16 +5,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
 from collbench.cli import run
+from collbench.planning import tuning
 from tests.support.json_shape import check_shape
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
 Capture = pytest.CaptureFixture[str]
 Invoke = Callable[..., tuple[int, str, str]]  # the fixture of that name, see tests/conftest.py
+Says = Callable[..., "Said"]  # and of that one
 ONE_REPEAT = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring", "--repeats", "1")
 
 
@@ -23,6 +26,37 @@ def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
     code = run(list(args))
     out, err = capfd.readouterr()
     return code, out, err
+
+
+class Said(NamedTuple):
+    """What a command printed."""
+
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What went to stdout, with single blanks."""
+        return " ".join(self.out.split())
+
+    @property
+    def result(self) -> Any:
+        """The data of a document of --json on stdout."""
+        return result_of(self.out)
+
+
+def says(invoke: Invoke, code: int, *args: str | Path, **variables: str) -> Said:
+    """What a command prints that must end with that code. variables: of its environment."""
+    with patch.dict(os.environ, variables):
+        found, *told = invoke(*map(str, args))
+    assert found == code, told
+    return Said(*told)
+
+
+def forget_tuning() -> None:
+    """What this process has read of tuning files, which a test writes."""
+    tuning.read.cache_clear()
+    tuning.tuning_of.cache_clear()
 
 
 @contextmanager

@@ -263,16 +263,10 @@ def mig_box(root: Path) -> FakeNvml:
     return FakeNvml(cards, lambda a, b: 10)
 
 
-def asked(
-    folder: Path,
-    made: Callable[[Path], FakeNvml],
-    change: Callable[[FakeNvml], object] = lambda nvml: None,
-) -> Recording:
-    """The recording of a machine; change: what is done to its driver before."""
-    nvml = made(folder)
-    change(nvml)
+def asked(root: Path, nvml: FakeNvml | None, *, is_full: bool = False) -> Recording:
+    """The recording of a machine with that driver, or with none."""
     with driver(nvml):
-        return record(folder)
+        return record(root, is_full=is_full)
 
 
 def labels(topology: Topology) -> list[list[str]]:

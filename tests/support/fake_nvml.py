@@ -139,24 +139,8 @@ class FakeNvml:
     def _nvmlDeviceGetNumaNodeId(self, handle: Any, out: Any) -> int:
         return NOT_SUPPORTED
 
-    def _nvmlDeviceGetNvLinkState(self, handle: Any, link: int, out: Any) -> int:
-        found = self._link(handle, link)
-        out._obj.value = found is not None and found.is_active
-        return INVALID if found is None else 0
-
     def _nvmlDeviceGetNvLinkVersion(self, handle: Any, link: int, out: Any) -> None:
         out._obj.value = self._of(handle).version
-
-    def _nvmlDeviceGetNvLinkCapability(
-        self, handle: Any, link: int, capability: int, out: Any
-    ) -> None:
-        found = self._link(handle, link)
-        out._obj.value = found is not None and found.can_p2p
-
-    def _nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int, out: Any) -> int:
-        found = self._link(handle, link)
-        out._obj.value = found.remote_type if found is not None else 255
-        return 0 if found is not None and found.is_active else NOT_SUPPORTED
 
     def _nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle: Any, link: int, out: Any) -> int:
         found = self._link(handle, link)
@@ -164,13 +148,6 @@ class FakeNvml:
             return NOT_SUPPORTED
         out._obj.busId = found.remote.encode()
         return 0
-
-    def _nvmlDeviceGetNvLinkErrorCounter(
-        self, handle: Any, link: int, counter: int, out: Any
-    ) -> int:
-        found = self._link(handle, link)
-        out._obj.value = {0: found.replay, 2: found.crc}.get(counter, 0) if found is not None else 0
-        return 0 if found is not None else INVALID
 
     def _nvmlDeviceGetFieldValues(self, handle: Any, count: Any, out: Any) -> None:
         gpu = self._of(handle)
@@ -218,7 +195,7 @@ class FakeNvml:
         out._obj.value = self.status(index_of(first), index_of(second), what)
 
 
-def says(values: Callable[[FakeGpu], tuple[object, ...]]) -> Callable[..., None]:
+def says(values: Callable[[FakeGpu], tuple[object, ...]]) -> Callable[..., int | None]:
     """A function of the library that tells these values of a GPU by reference."""
 
     def call(nvml: FakeNvml, handle: Any, *args: Any) -> None:
@@ -229,7 +206,20 @@ def says(values: Callable[[FakeGpu], tuple[object, ...]]) -> Callable[..., None]
     return call
 
 
-SAID: dict[str, Callable[..., None]] = {
+def link_says(value_of: Callable[..., int | None]) -> Callable[..., int]:
+    """A function of the library that tells a value of a GPU's link by reference, or none."""
+
+    def call(nvml: FakeNvml, handle: Any, number: int, *args: Any) -> int:
+        *asked, out = args
+        link = nvml._link(handle, number)
+        value = None if link is None else value_of(link, *asked)
+        out._obj.value = value or 0
+        return INVALID if link is None else NOT_SUPPORTED if value is None else 0
+
+    return call
+
+
+SAID: dict[str, Callable[..., int | None]] = {
     f"nvmlDeviceGet{name}": says(values)
     for name, values in {
         "UUID": lambda gpu: (gpu.uuid.encode(),),
@@ -242,6 +232,13 @@ SAID: dict[str, Callable[..., None]] = {
         "GpuMaxPcieLinkGeneration": lambda gpu: gpu.pcie[2:3],
     }.items()
 }
+OF_LINKS: dict[str, Callable[..., int | None]] = {
+    "State": lambda link: link.is_active,
+    "Capability": lambda link, what: link.can_p2p,
+    "RemoteDeviceType": lambda link: link.remote_type if link.is_active else None,
+    "ErrorCounter": lambda link, counter: {0: link.replay, 2: link.crc}.get(counter, 0),
+}
+SAID |= {f"nvmlDeviceGetNvLink{name}": link_says(value) for name, value in OF_LINKS.items()}
 
 
 def put(handle: Any, index: int) -> None:

@@ -98,9 +98,14 @@ def rows_of(lines: Sequence[str]) -> list[Record]:
 
 
 def _row(line: str) -> dict[str, Any]:
+    times = tuple(float(word) for word in shlex.split(line) if "=" not in word)
+    return row(times, **typed(line))
+
+
+def typed(line: str) -> dict[str, Any]:
+    """Values of columns as text, such as `ranks=3 size_bytes=1M`; nan: what is not known."""
     words = [word.partition("=") for word in shlex.split(line)]
-    times = tuple(float(name) for name, equals, _ in words if not equals)
-    return row(times, **{name: _typed(name, value) for name, equals, value in words if equals})
+    return {name: _value(name, _typed(name, value)) for name, equals, value in words if equals}
 
 
 def _typed(name: str, value: str) -> object:

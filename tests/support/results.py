@@ -35,31 +35,3 @@ def check_form(frame: pd.DataFrame) -> None:
     assert (ok["time_us"] > 0).all()
     assert frame[frame["status"] != "ok"]["time_us"].isna().all()
     assert (frame[frame["status"] != "ok"]["reason"] != "").all()
-
-
-def sample_json() -> dict[str, object]:
-    part = {"time": 100.0, "alg_bw": 41.94304, "bus_bw": 73.40032, "nwrong": 0.0}
-    return {
-        "version": 2,
-        "start_time": "2026-01-02 03:04:05",
-        "args": ["./build/all_reduce_perf"],
-        "env": ["SECRET=1", "NCCL_ALGO=Ring"],
-        "nccl_version": 22304,
-        "config": {
-            "nthreads": 1,
-            "ngpus": 8,
-            "iterations": 20,
-            "devices": [{"rank": 0, "hostname": "node1", "device_info": "NVIDIA A100"}],
-        },
-        "results": [
-            {
-                "size": 4194304,
-                "count": 1048576,
-                "type": "float",
-                "redop": "sum",
-                "root": "    -1",
-                "out_of_place": part,
-                "in_place": None,
-            }
-        ],
-    }

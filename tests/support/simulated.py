@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from collbench.core.record import COLUMNS, FLOATS, INTEGERS
+from collbench.core.record import COLUMNS, FLOATS, INTEGERS, SCHEMA
 from tests.support.frames import repeats
 from tests.support.tables import values_of
 
@@ -69,6 +69,7 @@ def sweep(
     )
     told |= {
         "hosts": 1,
+        "schema": SCHEMA,
         "algo": [algo for algo, _, _ in keys],
         "channels": [channels for _, channels, _ in keys],
         "size_bytes": 4 * count,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core import catalog
+from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
@@ -16,9 +18,15 @@ from tests.support.runs import SHARED
 OWN = Path(__file__).parent.parent / "data" / "topologies"
 REAL = SHARED / "topologies"
 EMPTY = ("", None)
+WIRED = tuple(name for name in catalog.names("machines") if has_links(name))
 needs_real = pytest.mark.skipif(
     not REAL.is_dir(), reason="the dumps of real machines are not at hand"
 )
+
+
+def of_few_gpus() -> list[str]:
+    """Machines of the catalogue of which a plan of all GPUs is quickly made."""
+    return [name for name in WIRED if 1 < len(machine_topology(name).gpus) <= 16]
 
 
 def real_files() -> list[Path]:

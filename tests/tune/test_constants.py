@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli import run
 from collbench.core.errors import UsageError
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
@@ -22,7 +21,7 @@ from collbench.tune import constants, run_model
 from collbench.tune.calibrate import names_of, values_of, with_values
 from collbench.tune.constants import CHECKED, POINTS, Calibration, found, lines
 from collbench.tune.drawn import drawn_cases
-from tests.support.commands import Capture
+from tests.support.commands import Says
 
 
 @cache
@@ -116,10 +115,9 @@ def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_better", [True, False])
 def test_a_machine_learns_its_constants(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
+    says: Says, home: Path, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
 ) -> None:
     """Which are kept where they are better than those before."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(Calibration, "is_better", is_better)
     monkeypatch.setattr(constants, "POINTS", 30)
     monkeypatch.setattr(constants, "CHECKED", 10)
@@ -127,13 +125,12 @@ def test_a_machine_learns_its_constants(
     monkeypatch.setitem(run_model._MOST_BYTES, "cpu", 64 << 10)
     monkeypatch.setattr("collbench.backends.blocking.auto_iterations", lambda seconds: 3)
     monkeypatch.setattr("collbench.backends.repeat.MAX_ROTATIONS", 2)
-    assert run(["tune", "--model", "--backend", "cpu"]) == (0 if is_better else 3)
-    out, err = capfd.readouterr()
+    out, err = says(0 if is_better else 3, "tune", "--model", "--backend", "cpu")
     assert "simple.send_gbs" in out and "half within" in out
     if not is_better:
         assert "the constants before price this machine better" in err
-        assert not (tmp_path / "collbench").exists()
+        assert not (home / "collbench").exists()
         return
-    (file,) = (tmp_path / "collbench" / "machines").iterdir()
+    (file,) = (home / "collbench" / "machines").iterdir()
     assert str(file) in " ".join(err.split()) or "prices this machine now" in err
-    assert run(["sweep", "--backend", "model", "--machine", str(file), "--sizes", "1K"]) == 0
+    says(0, "sweep", "--backend", "model", "--machine", file, "--sizes", "1K")

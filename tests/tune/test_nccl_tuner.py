@@ -1,7 +1,10 @@
-"""What is told NCCL, from frames whose gains are worked out by hand."""
+"""What is told NCCL of rows whose gains are worked out by hand (told.toml), and of made-up ones."""
 
+import tomllib
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import exp
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ from collbench.core.record import Record
 from collbench.tune.nccl_file import env_lines, tuner_lines
 from collbench.tune.nccl_gains import gains
 from tests.support import frames
-from tests.support.frames import records, row
+from tests.support.frames import records, row, rows_of
 
 K, M = 1 << 10, 1 << 20
 VERSIONS = "collbench 0.1.0; nccl 2.28.9 with NCCL_NVLS_ENABLE=0 NCCL_VERSION=2.28.3-1"
@@ -107,3 +110,28 @@ def test_without_forced_rows_it_says_so() -> None:
         with pytest.raises(UsageError, match="forced") as told:
             lines(given)
         assert "collbench sweep --backend nccl" in (told.value.hint or "")
+
+
+FILE = tomllib.loads(Path(__file__).with_name("told.toml").read_text())
+BASE = FILE.pop("base")
+
+
+def told(lines: Callable[[Sequence[Record]], list[str]], rows: Sequence[Record]) -> list[str]:
+    """The lines of a file, or a refusal."""
+    try:
+        return lines(rows)
+    except UsageError as error:
+        return [f"! {error.message} {error.hint}"]
+
+
+@pytest.mark.parametrize("what", FILE)
+def test_what_is_told(what: str) -> None:
+    case = FILE[what]
+    rows = rows_of([one if "backend=" in one else f"{one} {BASE}" for one in case["rows"]])
+    tuner, env = told(tuner_lines, rows), told(env_lines, rows)
+    is_file = tuner[0][0] != "!"
+    assert not is_file or max(map(len, tuner)) < 255  # the plugin's MAX_LINE_LENGTH
+    rules = [line for line in tuner if line[0] not in "#!"]
+    assert rules == case.get("rules", [])
+    for text, says in (("\n".join(tuner), "tuner"), ("\n".join(env), "env")):
+        assert [words for words in case.get(says, ()) if words not in text] == [], text

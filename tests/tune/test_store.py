@@ -1,7 +1,7 @@
 """What tuning has found: the file that the planner reads, and the state from which it is made."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.planning.chooser import cheapest, choose, priced_by, row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
-from collbench.planning.tuning import Machine, Value, read, tuning_of, tuning_without
+from collbench.planning.tuning import Machine, Value, tuning_without
 from collbench.tune.candidates import Field
 from collbench.tune.store import (
     Store,
@@ -29,6 +29,7 @@ from collbench.tune.store import (
     set_aside,
     stored,
 )  # fmt: skip
+from tests.support.commands import forget_tuning
 from tests.support.machines import two_hosts
 from tests.support.tables import values_of
 from tests.support.tiers import tiered
@@ -41,17 +42,7 @@ LIMITS = {
 MACHINES = {"cuda": GPU, "cpu": Machine("cpu", "A CPU (2 cores)", "memory")}
 
 
-@pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    yield
-    fresh()
-
-
-def fresh() -> None:
-    read.cache_clear()
-    tuning_of.cache_clear()
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def point(size: int, values: Mapping[str, Value], **others: object) -> TunedPoint:
@@ -82,7 +73,7 @@ def test_rows_hold_for_the_sizes_around_a_point_and_not_beyond() -> None:
     store = store_of(GPU, point(1 << 10, ring), point(4 << 10, ring), point(16 << 10, tree),
                      point(64 << 10, {}), point(1 << 20, ring))  # fmt: skip
     store.save(None)
-    fresh()
+    forget_tuning()
     chosen = {size: algorithm(size) for size in (1 << 10, 8 << 10, (8 << 10) + 4, 16 << 10)}
     assert list(chosen.values()) == ["ring", "ring", "tree", "tree"]
     assert algorithm(32 << 10) == "tree"
@@ -158,7 +149,7 @@ def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size:
     for one in [*ways[::16], *near[::6]]:
         written = point(size, one.values, op=op, carrier=one.point.case.transport)
         store_of(MACHINES[name], written).save(None)
-        fresh()
+        forget_tuning()
         chosen = resolve(case, LIMITS[name])
         assert chosen.case == one.point.case
         assert one.point.plan is not None
@@ -195,7 +186,7 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     assert set(way) == {"algo", "proto"}
     row: dict[str, Value] = {"algo": "chain", "proto": "simple"}
     store_of(GPU, point(1 << 14, row, ranks=2)).save(None)
-    fresh()
+    forget_tuning()
     assert [bool(priced_by(case, limits, links)) for case in (small, large, other)] == [
         False,
         True,
@@ -221,7 +212,7 @@ def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_t
         'title = "mine"\n[machine]\nkind = "gpu"\nmodels = ["A100"]\njoined = "NVLink"\n'
         'ranks = [2]\n[all]\nsource = "a sweep"\nrows = [{ algo = "halving", proto = "simple" }]\n'
     )
-    fresh()
+    forget_tuning()
     case = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 16)
     assert not priced_by(case, LIMITS["cuda"], where.of(case))
     assert priced_by(replace(case, op="alltoall"), LIMITS["cuda"], where.of(case))
@@ -264,7 +255,7 @@ def test_points_of_other_numbers_of_ranks_and_transports_do_not_mix() -> None:
     store = store_of(GPU, point(1 << 10, ring, ranks=2),
                      point(1 << 10, ring, asked="shm", carrier="shm"))  # fmt: skip
     store.save(None)
-    fresh()
+    forget_tuning()
     assert algorithm(1 << 10) != "ring"
     assert algorithm(1 << 10, transport="shm") == "ring"
     two = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 10)

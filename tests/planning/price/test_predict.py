@@ -9,7 +9,6 @@ import pytest
 
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import ranks_of
-from collbench.core import catalog
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import RefusedError, UsageError
@@ -26,8 +25,10 @@ from collbench.planning.price.far import Far
 from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import NIC, RATES, unknown_links
 from collbench.planning.selection import algorithms_of
+from tests.planning.price.test_prices import on_links
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
+from tests.support.topologies import of_few_gpus
 
 
 def cluster(name: str) -> Cluster:
@@ -37,14 +38,9 @@ def cluster(name: str) -> Cluster:
 HGX = cluster("hgx-h100")
 SMALL = HGX.with_gpus(2)
 FLAT = HGX.with_gpus(1)  # every hop is over the network
-WIRED = [
-    name
-    for name in catalog.names("machines")
-    if "topology" in catalog.load("machines", name) and 1 < len(machine_topology(name).gpus) <= 16
-]
 
 
-@tiered(("name",), [(name,) for name in WIRED], 1)
+@tiered(("name",), [(name,) for name in of_few_gpus()], 1)
 def test_a_sweep_of_the_model_and_a_prediction_say_the_same(name: str) -> None:
     """Also where the links have ring orders of their own."""
     topology, size = machine_topology(name), 224 << 20
@@ -109,16 +105,9 @@ ALPHA_S, GBS = 3e-6, 40.0
 
 def only_links() -> Cluster:
     """A flat network where a hop takes ALPHA_S and NICs are the only limit."""
-    own = gpu_costs()
-    free = {"step_us": 0.0, "take_us": 0.0, "post_us": 0.0, "link_share": 1.0}
-    fast = {"read_gbs": 1e9, "write_gbs": 1e9, "send_gbs": 1e9}
-    kinds = {kind: replace(one, **free, **fast) for kind, one in own.kinds.items()}
-    costs = replace(
-        own, kinds=kinds, launch_us=0.0, cta_us=0.0, pdl_us=0.0, cold_us=0.0, memory_gbs=1e9
-    )
     network = Network(seconds={"net": ALPHA_S})
     rates = {rate: GBS / 50.0 if rate == NIC else 1e6 for rate in RATES}
-    return replace(FLAT, costs=costs, rates=rates, network=network)
+    return replace(FLAT, costs=on_links(), rates=rates, network=network)
 
 
 @pytest.mark.parametrize("hosts", [32, 1024, 16384])

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from collbench.core import catalog
-from collbench.core.case import Case, Problem
+from collbench.core.case import Case
 from collbench.core.collectives import OpName
 from collbench.core.errors import UsageError
 from collbench.core.world import World
@@ -29,6 +28,7 @@ from collbench.schedules.passes import traffic
 from tests.support.batteries import PAIRS, plan_of, problem
 from tests.support.tables import values_of
 from tests.support.tiers import tiered
+from tests.support.topologies import of_few_gpus
 
 ON_ONE_HOST = [pair for pair in PAIRS if pair[1] != "hierarchical"]
 LINKS = machine_topology("hgx-h100")
@@ -89,11 +89,7 @@ def test_a_launch_alone_takes_the_time_of_its_pipeline(chunks: int, ranks: int) 
     assert price(plan, machine, gpu_costs()) == pytest.approx(size / bytes_s, rel=0.03)
 
 
-MACHINES = [
-    name
-    for name in catalog.names("machines")
-    if "topology" in catalog.load("machines", name) and 1 < len(machine_topology(name).gpus) <= 16
-]
+MACHINES = of_few_gpus()
 LOOP = 8 << 20
 PARTS = (1, 4, 7, 8, 9, 10, 12, 14, 16, 17, 20, 23, 24, 28, 32, 36, 40, 48)  # eighths of loops
 
@@ -272,18 +268,7 @@ def test_more_ranks_than_cores_take_longer() -> None:
 
 def test_bytes_of_the_traffic_are_those_that_events_move() -> None:
     schedule = registered("allreduce", "ring", World(n=4))
-    plan = lay_out(
-        Problem(
-            op="allreduce",
-            n=4,
-            root=0,
-            block_count=1 << 20,
-            dtype="float32",
-            redop="sum",
-            in_place=False,
-        ),
-        schedule,
-    )
+    plan = lay_out(problem("allreduce", 4, count=1 << 20), schedule)
     events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, few=1)
     moved = sum(pieces for event in events.events for _, pieces in event.sent)
     assert moved * Fraction(1, 4) == traffic(schedule).sent
