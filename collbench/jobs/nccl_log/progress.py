@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.model import REDUCTIONS, Communicator, LogReport, Signature
 from collbench.jobs.nccl_log.pairing import pair
-from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
+from collbench.jobs.nccl_log.summary import dtype_name, redop_name, size_of
 from collbench.jobs.nccl_log.torch_text import UNNAMED, Timeout
 
 P2P = ("Send", "Recv")
@@ -80,7 +80,7 @@ def described(one: Signature) -> str:
     """
     text = f"{one.op} of {one.count} {dtype_name(one.dtype)}"
     if one.op in REDUCTIONS:
-        text += f", {REDOPS[one.redop] if one.redop < len(REDOPS) else 'custom'}"
+        text += f", {redop_name(one.redop)}"
     return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
 
 
