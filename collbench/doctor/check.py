@@ -316,10 +316,6 @@ class CheckRun:
     reason: str = ""
     is_absent: bool = False
 
-    @property
-    def looks(self) -> str:
-        return "no" if self.reason else "yes"
-
 
 def identifiers() -> tuple[str, ...]:
     """All checks as the command line names them, sorted."""

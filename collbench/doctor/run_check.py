@@ -22,6 +22,7 @@ from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import check_files, command_line, write_document
+from collbench.core.grouping import grouped
 from collbench.core.host import cpu_name, host_name, usable_cores
 from collbench.core.launcher import is_first_rank, launcher
 from collbench.core.limits import (
@@ -313,9 +314,7 @@ def _by_host(hosts: Sequence[str]) -> str:
     >>> _by_host(["h1", "h2", "h2", "h3"])
     '1 rank on each of h[1,3], 2 ranks on h2'
     """
-    alike: dict[int, list[str]] = {}
-    for host, ranks in Counter(hosts).items():
-        alike.setdefault(ranks, []).append(host)
+    alike = grouped((ranks, host) for host, ranks in Counter(hosts).items())
     return ", ".join(
         f"{counted(ranks, 'rank')} on {'each of ' * (len(names) > 1)}{hostlist(names)}"
         for ranks, names in alike.items()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.bench.busy import BusyRemark
 from collbench.bench.ranks import Asked, asked, drive_on_rank0
+from collbench.core.errors import UNJUDGED_CODE
 from collbench.core.files import WholeVerdict, result_json, write_document
 from collbench.core.host import cpu_name
 from collbench.core.options import settings_of
@@ -133,7 +134,7 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
         data = {"reason": found.reason, "next": found.next, "rows": list(map(_fields, rows))}
         text = result_json(data, machine=found.machine, verdict=found.verdict)
         write_document(text, file, "--json")
-    return {"FAIL": 1, "UNKNOWN": 5}.get(found.verdict, 0)
+    return {"FAIL": 1, "UNKNOWN": UNJUDGED_CODE}.get(found.verdict, 0)
 
 
 def _fields(row: Record) -> dict[str, object]:

@@ -113,6 +113,14 @@ class StepCost:
     missing: int
 
 
+def time_of(
+    rows: Mapping[JobOperation, Mapping[str, Record]], operation: JobOperation, form: str
+) -> float | None:
+    """What an operation takes in a form, if that is known."""
+    row = rows.get(operation, {}).get(form)
+    return row.time_us if row is not None else None
+
+
 def step_costs(
     operations: Sequence[JobOperation], rows: Mapping[JobOperation, Mapping[str, Record]]
 ) -> list[StepCost]:
@@ -121,9 +129,9 @@ def step_costs(
     costs = []
     for form in forms:
         times = [
-            operation.calls * row.time_us
+            operation.calls * time_us
             for operation in operations
-            if (row := rows.get(operation, {}).get(form)) is not None and row.time_us is not None
+            if (time_us := time_of(rows, operation, form)) is not None
         ]
         costs.append(StepCost(form=form, time_us=sum(times), missing=len(operations) - len(times)))
     return costs
@@ -177,9 +185,8 @@ def skew_costs(
     """Uneven exchanges, with the microseconds a step by which they take longer than with equal
     blocks at least, where the busiest rank's link is the limit.
     """
-    found = []
-    for operation in operations:
-        row = rows.get(operation, {}).get(form)
-        if operation.skew > 1 and row is not None and row.time_us is not None:
-            found.append((operation, operation.calls * row.time_us * (operation.load - 1)))
-    return found
+    return [
+        (operation, operation.calls * time_us * (operation.load - 1))
+        for operation in operations
+        if operation.skew > 1 and (time_us := time_of(rows, operation, form)) is not None
+    ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from collbench.core.grouping import grouped
 from collbench.core.text import some_of
 from collbench.doctor.check import Finding
 from collbench.jobs.log_finding import told
@@ -39,16 +40,14 @@ def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
 
 def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     """A finding for the ranks of a group that stand at the same operation."""
-    together: dict[tuple[str, int, bool], list[Behind]] = {}
-    for one in behind(groups):
-        together.setdefault((one.group, one.made, one.is_blocked), []).append(one)
-    for same in list(together.values())[:_MOST_NAMED]:
-        yield _stuck(same)
-    rest = [one for same in list(together.values())[_MOST_NAMED:] for one in same]
-    late = some_of((f"{one.name} of {one.group}" for one in rest), _MOST_NAMED)
+    late = behind(groups)
+    together = [*grouped(((one.group, one.made, one.is_blocked), one) for one in late).values()]
+    yield from map(_stuck, together[:_MOST_NAMED])
+    rest = [one for same in together[_MOST_NAMED:] for one in same]
     if rest:
+        names = some_of((f"{one.name} of {one.group}" for one in rest), _MOST_NAMED)
         many = f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators"
-        yield told("rank-behind", many, f"{late} are behind", row="more-behind")
+        yield told("rank-behind", many, f"{names} are behind", row="more-behind")
 
 
 def _stuck(same: Sequence[Behind]) -> Finding:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from collbench.core.collectives import OpName
 from collbench.core.dtypes import DtypeName, RedopName, dtype
+from collbench.core.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +131,7 @@ def operations_of(calls: Sequence[Call], steps: int) -> list[JobOperation]:
     >>> [(which.kind.op, which.calls) for which in operations_of([one] * 6, 3)]
     [('allreduce', 2.0)]
     """
-    by_kind: dict[OperationKind, list[Call]] = {}
-    for call in evened(calls):
-        by_kind.setdefault(call.kind, []).append(call)
+    by_kind = grouped((call.kind, call) for call in evened(calls))
     operations = []
     for kind, same in by_kind.items():
         times = [call.duration_us for call in same if call.duration_us is not None]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collbench.core.grouping import grouped
 from collbench.core.text import counted, some_of
 from collbench.doctor.check import Finding, Severity
 from collbench.jobs.log_errors import (
@@ -19,7 +20,7 @@ from collbench.jobs.log_errors import (
 )
 from collbench.jobs.log_finding import log_finding, places, shown, told, whose
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
-from collbench.jobs.nccl_log.places import LogPlace, Seen
+from collbench.jobs.nccl_log.places import LogPlace
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import UNNAMED, RecorderReport, Timeout
 from collbench.jobs.said import own_words, said, says_why
@@ -79,9 +80,7 @@ def _xids(report: LogReport) -> Iterator[Finding]:
 
 
 def _states(report: LogReport) -> Iterator[Finding]:
-    groups: dict[str, list[tuple[str, Seen]]] = {}
-    for (name, text), seen in report.states.items():
-        groups.setdefault(name, []).append((text, seen))
+    groups = grouped((name, (text, seen)) for (name, text), seen in report.states.items())
     for name, found in groups.items():
         known = known_state(name)
         subject = some_of([text for text, _ in found], 4)

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -37,10 +36,10 @@ _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in piece
 def run_log(options: Options) -> int:
     """The whole command; returns the exit code."""
     check_files(options, "json", "html")
-    read = _read(options["files"])
-    report = read.reader.finish()
+    reader, recorders = _read(options["files"])
+    report = reader.finish()
     findings = log_findings(report)
-    groups = [*watchdog_groups(report), *report.ras.groups(), *read.recorders.groups()]
+    groups = [*watchdog_groups(report), *report.ras.groups(), *recorders.groups()]
     own = groups_of(report)
     if options.get("is_hang"):
         groups = [*own, *groups]
@@ -88,17 +87,11 @@ def _nothing_to_compare() -> UsageError:
     )
 
 
-@dataclass(slots=True)
-class _Read:
-    """What the files say: logs, and dumps of the flight recorder."""
-
-    reader: LogReader = field(default_factory=LogReader)
-    recorders: Recorders = field(default_factory=Recorders)
-
-
-def _read(files: Sequence[str]) -> _Read:
-    """What the files say. Raises UsageError for a file that is none, or says nothing."""
-    read = _Read()
+def _read(files: Sequence[str]) -> tuple[LogReader, Recorders]:
+    """What the files say: logs, and dumps of the flight recorder. Raises UsageError for a file that
+    is none, or says nothing.
+    """
+    reader, recorders = LogReader(), Recorders()
     short = Counter(Path(file).name for file in files)
     for file in oldest_first(files):
         name = "stdin" if file == "-" else Path(file).name
@@ -107,14 +100,14 @@ def _read(files: Sequence[str]) -> _Read:
             text = head.decode("utf-8", "replace")
             refuse_trace(file, text)
             if is_pickle(head):
-                read.reader.report.files.append(name)
-                read.recorders.add_pickle(name, bytes(lines.buffer.read(_LARGEST_DUMP)))
+                reader.report.files.append(name)
+                recorders.add_pickle(name, bytes(lines.buffer.read(_LARGEST_DUMP)))
             elif is_recorder(text):
-                read.reader.report.files.append(name)
-                read.recorders.add(name, lines.read(_LARGEST_DUMP))
+                reader.report.files.append(name)
+                recorders.add(name, lines.read(_LARGEST_DUMP))
             else:
-                _feed(read.reader, file, name, lines, text)
-    return read
+                _feed(reader, file, name, lines, text)
+    return reader, recorders
 
 
 def oldest_first(files: Sequence[str]) -> list[str]:

@@ -168,16 +168,17 @@ def _read(files: Sequence[str]) -> Job:
 def _stands(operations: Sequence[JobOperation], stand: Stand) -> list[str]:
     """What is measured in another way than the job has it."""
     kinds = [one.kind for one in operations]
-    stands = [stand.of(kind) for kind in kinds]
-    found = []
     most = max(kind.ranks for kind in kinds)
-    if any(a.ranks != b.ranks for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.ranks} ranks are measured in the place of up to {most}")
-    if any(a.dtype != b.dtype for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.dtype} is measured in the place of the job's types")
-    if any(a.redop != b.redop for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.redop} is measured in the place of the job's reductions")
-    return found
+    texts = {
+        "ranks": f"{stand.ranks} ranks are measured in the place of up to {most}",
+        "dtype": f"{stand.dtype} is measured in the place of the job's types",
+        "redop": f"{stand.redop} is measured in the place of the job's reductions",
+    }
+    return [
+        text
+        for name, text in texts.items()
+        if any(getattr(kind, name) != getattr(stand.of(kind), name) for kind in kinds)
+    ]
 
 
 @dataclass(slots=True)

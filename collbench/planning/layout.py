@@ -28,7 +28,7 @@ from collbench.schedules.passes import (
 )
 from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.verify.proof import Place
-from collbench.schedules.verify.symbolic import has_clocks
+from collbench.schedules.verify.state import has_clocks
 from collbench.schedules.zero_copy import push_zero_copy
 
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove

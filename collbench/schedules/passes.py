@@ -5,7 +5,8 @@ are found with the proof: zero_copy.py.
 Each is a pure function of a schedule. No algorithm declares any of this itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -48,17 +49,9 @@ def has_shared_cells(schedule: Schedule, *, in_place: bool) -> bool:
     """Whether tracks of a rank pass data to each other through memory: one writes what another one
     reads or writes.
     """
-    for rank, program in enumerate(schedule.programs):
-        readers: dict[Operand, set[int]] = {}
-        writers: dict[Operand, set[int]] = {}
-        for t, track in enumerate(program):
-            for step in (step for steps in track.rounds for step in steps):
-                for operand in step.src:
-                    place = cell(schedule, rank, operand, in_place=in_place)
-                    readers.setdefault(place, set()).add(t)
-                if step.dst is not None:
-                    place = cell(schedule, rank, step.dst, in_place=in_place)
-                    writers.setdefault(place, set()).add(t)
+    for rank in range(len(schedule.programs)):
+        readers = _tracks(schedule, rank, in_place, lambda step: step.src)
+        writers = _writers(schedule, rank, in_place)
         if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
             return True
     return False
@@ -66,14 +59,10 @@ def has_shared_cells(schedule: Schedule, *, in_place: bool) -> bool:
 
 def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
     """How many chunks one round sends, and receives, along each edge."""
-    sent: dict[Edge, int] = {}
-    received: dict[Edge, int] = {}
-    for step in steps:
-        for edge in step.send:
-            sent[edge] = sent.get(edge, 0) + 1
-        for edge in step.recv:
-            received[edge] = received.get(edge, 0) + 1
-    return sent, received
+    return (
+        Counter(edge for step in steps for edge in step.send),
+        Counter(edge for step in steps for edge in step.recv),
+    )
 
 
 def message_indices(
@@ -116,14 +105,12 @@ class Shape(NamedTuple):
 @lru_cache(maxsize=1 << 12)
 def shape_of(steps: Round) -> Shape:
     """What running a round needs to know beside its steps."""
-    opening: dict[tuple[bool, Edge], int] = {}
+    opening: dict[tuple[int, Edge], int] = {}
     ordered = stages(steps)
     for s in (s for stage in ordered for s in stage):
-        for key in (
-            *((False, edge) for edge in steps[s].recv),
-            *((True, edge) for edge in steps[s].send),
-        ):
-            opening.setdefault(key, s)
+        for is_sent, edges in enumerate((steps[s].recv, steps[s].send)):
+            for edge in edges:
+                opening.setdefault((is_sent, edge), s)
     return Shape(
         *message_chunks(steps), *message_indices(steps), ordered, frozenset(opening.values())
     )
@@ -149,7 +136,7 @@ def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = Fals
     pulled: dict[At, frozenset[Edge]] = {}
     pending_pulls: dict[At, dict[int, tuple[PendingPull, ...]]] = {}
     for p, program in enumerate(schedule.programs):
-        writers = _writers(schedule, p, program, in_place)
+        writers = _writers(schedule, p, in_place)
         for t, track in enumerate(program):
             pulls: dict[Operand, list[PendingPull]] = {}
             for r, steps in enumerate(track.rounds):
@@ -204,19 +191,20 @@ def home(step: Step) -> Operand:
     return step.dst
 
 
-def _writers(
-    schedule: Schedule, rank: int, program: Program, in_place: bool
-) -> dict[Operand, set[int]]:
+def _writers(schedule: Schedule, rank: int, in_place: bool) -> dict[Operand, set[int]]:
     """The tracks that write each cell of the rank."""
-    writers: dict[Operand, set[int]] = {}
-    for t, track in enumerate(program):
-        for steps in track.rounds:
-            for step in steps:
-                if step.dst is not None:
-                    writers.setdefault(
-                        cell(schedule, rank, step.dst, in_place=in_place), set()
-                    ).add(t)
-    return writers
+    return _tracks(schedule, rank, in_place, lambda step: () if step.dst is None else (step.dst,))
+
+
+def _tracks(
+    schedule: Schedule, rank: int, in_place: bool, operands: Callable[[Step], Sequence[Operand]]
+) -> dict[Operand, set[int]]:
+    """The tracks that use each cell of the rank as one of these operands."""
+    found: dict[Operand, set[int]] = {}
+    for t, track in enumerate(schedule.programs[rank]):
+        for operand in (one for steps in track.rounds for step in steps for one in operands(step)):
+            found.setdefault(cell(schedule, rank, operand, in_place=in_place), set()).add(t)
+    return found
 
 
 def landing(steps: Round, edge: Edge) -> tuple[Operand, ...]:
@@ -274,17 +262,16 @@ def direct_count(schedule: Schedule) -> int:
 @lru_cache(maxsize=MAX_KEPT)
 def widest_message(schedule: Schedule) -> int:
     """The most chunks that any one message through a FIFO carries; 0 if none goes through one."""
-    widest = 0
-    for at, steps in rounds_of(schedule):
-        chunks, direct = (
-            (message_chunks(steps)[1], schedule.pushed)
-            if schedule.pushed
-            else (message_chunks(steps)[0], schedule.pulled)
-        )
-        widest = max(
-            [widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))]
-        )
-    return widest
+    side, direct = (1, schedule.pushed) if schedule.pushed else (0, schedule.pulled)
+    return max(
+        (
+            count
+            for at, steps in rounds_of(schedule)
+            for edge, count in message_chunks(steps)[side].items()
+            if edge not in direct.get(at, ())
+        ),
+        default=0,
+    )
 
 
 @lru_cache(maxsize=MAX_KEPT)

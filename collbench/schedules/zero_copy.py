@@ -13,7 +13,8 @@ from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Message, Schedule, expanded
 from collbench.schedules.passes import landing, message_chunks, rounds_of
 from collbench.schedules.verify.proof import name_of
-from collbench.schedules.verify.symbolic import Execution, Findings
+from collbench.schedules.verify.state import Findings
+from collbench.schedules.verify.symbolic import Execution
 
 _NO_LIMIT = 1 << 30  # slots: credits order nothing, so the least bounded FIFOs show as much as any
 

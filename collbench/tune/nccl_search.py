@@ -1,12 +1,13 @@
 """Searches what NCCL can be forced to, and proves the gains over its own choice.
 
 A setting is a set of variables of the environment, which NCCL reads once: each is a process with
-ranks of its own, measured in turns with one that leaves the choice to NCCL (doctor/lab.py). First
+ranks of its own, measured in turns with one that leaves the choice to NCCL (bench/lab.py). First
 every setting is measured for a short time at all sizes; those that are the fastest at some size are
 measured again, and only these repeats give the gains.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from math import nan, prod
@@ -116,13 +117,12 @@ def _fastest(first: dict[TunerSetting, tuple[Cost, ...]], sizes: int) -> list[Tu
     """The fastest setting of each size, and the fastest that a line of the tuner file can say;
     those that are it at the most sizes first.
     """
-    wins: dict[TunerSetting, int] = {}
+    wins = Counter[TunerSetting]()
     for place in range(sizes):
         for able in (list(first), [one for one in first if one.is_for_tuner]):
             if able:
-                best = max(able, key=lambda one: first[one][place].ratio.median)
-                wins[best] = wins.get(best, 0) + 1
-    return sorted(wins, key=lambda one: -wins[one])
+                wins[max(able, key=lambda one: first[one][place].ratio.median)] += 1
+    return [setting for setting, _ in wins.most_common()]
 
 
 def _gain(setting: TunerSetting, proof: Cost) -> Gain:

@@ -14,7 +14,7 @@ from collbench.core.world import World
 from collbench.planning.cut import cut, playback_of
 from collbench.planning.layout import registered
 from collbench.planning.lowering import actors
-from collbench.schedules.drawings.page import StepsData, data_of, page
+from collbench.schedules.drawings.page import data_of, page
 from collbench.schedules.drawings.step_words import StepWords, members
 from collbench.schedules.ir import Edge, Operand, Program, Schedule, Step, Track, build
 from collbench.schedules.passes import message_chunks, message_count, rounds_of
@@ -66,7 +66,7 @@ def sent(schedule: Schedule) -> Counter[tuple[int, int, str, int]]:
 def assert_page(played: Playback, text: str) -> None:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
     assert found
-    data: StepsData = json.loads(found[1])
+    data = json.loads(found[1])
     flights = Counter(
         (one["source"], one["target"], one["port"], len(one["values"])) for one in data["flights"]
     )

@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from collbench.bench.experiment import Arm, Experiment
+from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence
 from collbench.machine.discovery.recording import ProcessRecord, Recording
-from collbench.machine.topology.model import members, spans
+from collbench.machine.topology.model import members, numbered
 
 T = TypeVar("T")
 
 _OF_VENDOR = {"OMPI_": "Open MPI", "MPIR_": "MPICH", "I_MPI_": "Intel"}
-_SIZES = (1 << 10, 64 << 10, 1 << 20)
-_MOST_RANKS = 8
+CPU_SIZES = (1 << 10, 64 << 10, 1 << 20)
+MOST_RANKS = 8
 
 
 def alike(
@@ -22,21 +23,17 @@ def alike(
     is unknown.
     """
     for host in evidence.hosts:
-        groups: dict[T, list[ProcessRecord]] = {}
-        for process in host.processes:
-            one = value(process)
-            if one is not None:
-                groups.setdefault(one, []).append(process)
+        groups = grouped((value(process), process) for process in host.processes)
         for one, processes in groups.items():
-            yield named(evidence, host, processes), host, processes, one
+            if one is not None:
+                yield named(evidence, host, processes), host, processes, one
 
 
 def named(evidence: Evidence, host: Recording, processes: Sequence[ProcessRecord]) -> str:
     """Ranks of a host as people call them."""
     if processes[0].ranks < 2:
         return evidence.on("this process", host)
-    numbers = spans(one.rank for one in processes)
-    return evidence.on(f"rank{'s' * (len(processes) > 1)} {numbers}", host)
+    return evidence.on(numbered("rank", (one.rank for one in processes)), host)
 
 
 def cores_of(host: Recording) -> set[int]:
@@ -60,8 +57,8 @@ def without_variable(evidence: Evidence, name: str) -> Experiment | str:
         if name in process.environment:
             return Experiment(
                 backend="mpi",
-                ranks=max(2, min(len(processes), _MOST_RANKS)),
-                sizes=_SIZES,
+                ranks=max(2, min(len(processes), MOST_RANKS)),
+                sizes=CPU_SIZES,
                 found=Arm(environment={name: process.environment[name]}),
                 changed=Arm(environment={name: None}),
             )

@@ -4,12 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.check import Evidence, Finding, told
-from collbench.doctor.checks._ranks import alike, named
+from collbench.doctor.checks._ranks import CPU_SIZES, MOST_RANKS, alike, named
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
-
-_MOST_RANKS = 8
-_SIZES = (1 << 10, 64 << 10, 1 << 20)
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -47,8 +44,8 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
             cores = members(host.cpus or "")
             return Experiment(
                 backend="cpu",
-                ranks=max(2, min(len(ranks), len(cores), _MOST_RANKS)),
-                sizes=_SIZES,
+                ranks=max(2, min(len(ranks), len(cores), MOST_RANKS)),
+                sizes=CPU_SIZES,
                 found=Arm(cpulist=cpulist),
                 changed=Arm(cpulist=spans(cores)),
             )

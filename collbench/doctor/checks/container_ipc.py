@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from itertools import combinations
 
+from collbench.core.grouping import grouped
 from collbench.doctor.check import Evidence, Finding, told
 from collbench.doctor.checks._ranks import alike
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for kind in ("ipc", "pid", "user", "net"):
-        apart: dict[int, list[str]] = {}
-        for subject, host, _, _ in alike(evidence, lambda one, k=kind: one.namespaces.get(k)):  # type: ignore[misc]
-            apart.setdefault(id(host), []).append(subject)
+        every = alike(evidence, lambda one, k=kind: one.namespaces.get(k))  # type: ignore[misc]
+        apart = grouped((id(host), subject) for subject, host, _, _ in every)
         for host in evidence.hosts:
             subjects = apart.get(id(host), [])
             if len(subjects) > 1:

@@ -9,6 +9,7 @@ from collbench.doctor.checks._ranks import alike, setting, without_variable
 from collbench.machine.discovery.recording import Recording
 
 _ON = ("1", "yes", "true", "on", "enable")
+_NO_MEMORY = "leaves shared memory out"
 _TRANSPORTS_OF_MEMORY = {"sm", "shm", "shared_memory", "mm", "posix", "sysv", "xpmem", "all"}
 _RDMA_OF_UCX = {
     "rc",
@@ -30,20 +31,16 @@ _RDMA_OF_UCX = {
 def _btl(value: str) -> str:
     names = set(value.lstrip("^").split(","))
     if value.startswith("^"):
-        return "leaves shared memory out" if names & {"sm", "vader"} else ""
-    return "" if names & {"sm", "vader"} else "leaves shared memory out"
+        return _NO_MEMORY if names & {"sm", "vader"} else ""
+    return "" if names & {"sm", "vader"} else _NO_MEMORY
 
 
 def _ucx(value: str) -> str:
     names = {one.strip().lstrip("\\") for one in value.lstrip("^").split(",")}
     if value.startswith("^"):
         is_without = names & {"sm", "shm", "mm"} or {"posix", "sysv"} <= names
-        return "leaves shared memory out" if is_without else ""
-    return "" if names & _TRANSPORTS_OF_MEMORY else "leaves shared memory out"
-
-
-def _intel(value: str) -> str:
-    return "" if "shm" in value.lower() else "leaves shared memory out"
+        return _NO_MEMORY if is_without else ""
+    return "" if names & _TRANSPORTS_OF_MEMORY else _NO_MEMORY
 
 
 def _on(words: str) -> Callable[[str], str]:
@@ -58,7 +55,7 @@ def _off(words: str) -> Callable[[str], str]:
 _LOCAL: Mapping[str, Callable[[str], str]] = {
     "OMPI_MCA_btl": _btl,
     "UCX_TLS": _ucx,
-    "I_MPI_FABRICS": _intel,
+    "I_MPI_FABRICS": lambda value: "" if "shm" in value.lower() else _NO_MEMORY,
     "I_MPI_SHM": _off("switches shared memory off"),
     "MPIR_CVAR_NOLOCAL": _on("switches shared memory off"),
     "MPIR_CVAR_ODD_EVEN_CLIQUES": _on("treats every other rank as one of another host"),

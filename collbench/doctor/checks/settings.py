@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.check import Evidence, Finding, Severity, told
+from collbench.doctor.checks._ranks import CPU_SIZES, MOST_RANKS
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
@@ -12,8 +13,7 @@ from collbench.machine.topology.model import numbered
 
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
 _GPU_SIZES = (8 << 10, 1 << 20, 16 << 20)
-_CPU_SIZES = (1 << 10, 64 << 10, 1 << 20)
-_MOST_GPUS = _MOST_RANKS = 8
+_MOST_GPUS = 8
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
@@ -91,8 +91,8 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
         return "it takes two GPUs to measure"
     return Experiment(
         backend="nccl" if is_of_gpus else "mpi",
-        ranks=gpus if is_of_gpus else max(2, min(len(here.processes), _MOST_RANKS)),
-        sizes=_GPU_SIZES if is_of_gpus else _CPU_SIZES,
+        ranks=gpus if is_of_gpus else max(2, min(len(here.processes), MOST_RANKS)),
+        sizes=_GPU_SIZES if is_of_gpus else CPU_SIZES,
         found=Arm(environment={name: problem.value}),
         changed=Arm(environment={name: None}),
         knobs={"buffers": "plain"} if is_of_gpus else {},

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from collbench.core.grouping import grouped
 from collbench.core.limits import (
     FAR_SLOWNESS,
     FEW_PATHS,
@@ -255,10 +256,11 @@ def _fitted(
     samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
 ) -> tuple[Mapping[_Kind, Fit], int]:
     """The fit of the samples of each kind, and how many places are tested in all."""
-    found: dict[_Kind, list[PairSample]] = defaultdict(list)
-    for one in samples:
-        if one.gbs:
-            found[one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both].append(one)
+    found: dict[_Kind, list[PairSample]] = grouped(
+        ((one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both), one)
+        for one in samples
+        if one.gbs
+    )
     kinds = {}
     for kind, some in found.items():
         a, b = np.array([(one.a, one.b) for one in some]).T

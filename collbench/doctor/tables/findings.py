@@ -24,13 +24,6 @@ def mark(finding: Finding) -> str:
     return "NOTE" if finding.severity == "remark" or finding.is_cleared else "RISK"
 
 
-def cost_texts(finding: Finding) -> list[str]:
-    """What a finding costs, a line for each size, or why that is not known."""
-    if not finding.costs:
-        return [f"not measured: {finding.unmeasured or 'no experiment was run'}"]
-    return [cost_text(cost) for cost in finding.costs]
-
-
 def cost_text(cost: Cost) -> str:
     """A cost in words, with its interval."""
     ratio = cost.ratio
@@ -59,7 +52,8 @@ def _times(median: float, low: float, high: float) -> str:
 def finding_lines(finding: Finding, columns: int) -> list[str]:
     """A finding as a block of lines."""
     head = f"{mark(finding)}  {finding.check}: {finding.subject}"
-    costs = cost_texts(finding)
+    why_not = f"not measured: {finding.unmeasured or 'no experiment was run'}"
+    costs = [*map(cost_text, finding.costs)] or [why_not]
     parts = [
         ("seen", finding.seen),
         ("why", finding.why),
@@ -104,7 +98,7 @@ def found_text(numbers: Mapping[str, int]) -> str:
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
     """Every check: whether it looks here, and why not."""
-    rows = [(run.identifier, run.looks, run.title, run.reason) for run in runs]
+    rows = [(run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs]
     return table(("check", "looks", "at", "why not"), rows, columns=columns)
 
 

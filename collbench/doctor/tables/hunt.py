@@ -9,6 +9,7 @@ from statistics import median
 
 from collbench.core.assessment import AssessedLine, Assessment
 from collbench.core.files import WholeVerdict, result_json
+from collbench.core.grouping import grouped
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld, Where
 from collbench.core.text import counted, some_of, table, wrapped
@@ -268,10 +269,11 @@ def bisection_gbs(samples: Iterable[PairSample], world: PairWorld) -> tuple[floa
     >>> bisection_gbs([there, PairSample(a=1, b=0, gbs=8.0, mode="together")], world)
     (10.0, 8.0)
     """
-    rates: dict[Pair, list[float]] = defaultdict(list)
-    for one in samples:
-        if one.mode == "together" and one.gbs is not None:
-            rates[one.a, one.b].append(one.gbs)
+    rates = grouped(
+        ((one.a, one.b), one.gbs)
+        for one in samples
+        if one.mode == "together" and one.gbs is not None
+    )
     there = planned(world, "quick")[0] if world.n > 1 else ()
     ways = [there, [(b, a) for a, b in there]] if there else []
     return tuple(
@@ -297,9 +299,7 @@ def matrix(
     is_named = is_of_hosts or world.is_one_rank_a_host
     known = [one for one in samples if one.gbs is not None]
     alone = [one for one in known if one.mode == "alone"] or known
-    rates: dict[Pair, list[float]] = defaultdict(list)
-    for one in alone:
-        rates[number[one.a], number[one.b]].append(one.gbs or 0.0)
+    rates = grouped(((number[one.a], number[one.b]), one.gbs or 0.0) for one in alone)
     medians = {pair: median(values) for pair, values in rates.items()}
     for one in alone:
         if one.is_both:

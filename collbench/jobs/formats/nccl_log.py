@@ -53,9 +53,7 @@ def read(files: Opened) -> Job:
         return Job(name=name, source=NAME, calls=())
     member = max(made, key=lambda one: (made[one], -one.device, -one.pid))
     exchanges = {
-        known.name: [
-            list(_exchanges(known, report, calls, other)) for other, calls in known.calls.items()
-        ]
+        known.name: [list(_exchanges(report, calls)) for calls in known.calls.values()]
         for known in report.communicators
     }
     found: list[tuple[int, Call]] = []
@@ -64,12 +62,12 @@ def read(files: Opened) -> Job:
         calls_of = known.calls.get(member)
         if calls_of is None or known.nranks < 2:
             continue
-        for line, signature in _collectives(calls_of, report):
-            call = _call(signature, known)
+        for line, number in zip(calls_of.lines, calls_of.signatures, strict=True):
+            call = _call(report.signatures[number], known)
             skipped += call is None
             if call is not None:
                 found.append((line, call))
-        for place, exchange in enumerate(_exchanges(known, report, calls_of, member)):
+        for place, exchange in enumerate(_exchanges(report, calls_of)):
             same = [of_rank[place] for of_rank in exchanges[known.name] if len(of_rank) > place]
             found += [(exchange.line, call) for call in _calls_of(exchange, same, known)]
     found.sort(key=lambda pair: pair[0])
@@ -101,11 +99,6 @@ def _connected(member: LogSource, report: LogReport) -> set[LogSource]:
     return known
 
 
-def _collectives(calls: LoggedCalls, report: LogReport) -> Iterator[tuple[int, Signature]]:
-    for line, number in zip(calls.lines, calls.signatures, strict=True):
-        yield line, report.signatures[number]
-
-
 def _element(number: int) -> DtypeName | None:
     name = dtype_name(number)
     return None if name.startswith("type ") else _DTYPES.get(name, cast(DtypeName, name))
@@ -133,7 +126,6 @@ def _call(signature: Signature, known: Communicator) -> Call | None:
 class _Exchange:
     """Sends and receives of one rank that belong together: bytes by peer."""
 
-    rank: int | None
     line: int
     element: DtypeName
     sent: dict[int, int] = field(default_factory=dict)
@@ -143,12 +135,8 @@ class _Exchange:
         return self.sent if op == "Send" else self.received
 
 
-def _exchanges(
-    known: Communicator, report: LogReport, calls: LoggedCalls, member: LogSource
-) -> Iterator[_Exchange]:
+def _exchanges(report: LogReport, calls: LoggedCalls) -> Iterator[_Exchange]:
     """What a rank sends and receives between two collectives, up to a peer that comes again."""
-    ranks = {(one.host, one.pid, one.device): one.rank for one in known.ranks.values()}
-    rank = ranks.get((member.host, member.pid, member.device))
     ends, end = list(calls.lines), 0
     current: _Exchange | None = None
     for line, number in zip(calls.p2p_lines, calls.p2p, strict=True):
@@ -163,7 +151,7 @@ def _exchanges(
             yield current
             current = None
         if current is None:
-            current = _Exchange(rank=rank, line=line, element=element)
+            current = _Exchange(line=line, element=element)
         current.of(one.op)[one.root] = one.count * dtype(element).item_bytes
     if current is not None:
         yield current

@@ -49,10 +49,6 @@ def _topology(
         report.pci_unknown.add(place, message.source.host)
 
 
-def _no_ib(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-    report.no_ib.add(place, message.source.host)
-
-
 def _choice(report: LogReport, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
     channels = int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
     algo, proto = match["algo"], match["proto"]
@@ -153,7 +149,7 @@ FACTS: Mapping[str, Fact] = {
     "nics_socket": _nics_socket,
     "trace_of_error": _trace_of_error,
     "topology": _topology,
-    "no_ib": _no_ib,
+    "no_ib": lambda report, message, _, place: report.no_ib.add(place, message.source.host),
     "choice": _choice,
     "choice_symmetric": _choice_symmetric,
 }

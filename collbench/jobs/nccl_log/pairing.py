@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from collbench.core.grouping import grouped
 from collbench.jobs.nccl_log.lines import LogSource
 from collbench.jobs.nccl_log.model import Communicator, LoggedCalls, LoggedRank
 
@@ -28,10 +29,8 @@ def pair(every: Sequence[Communicator]) -> set[str]:
     stands for the names of those of which nobody can tell who belongs to which.
     """
     unsure = set()
-    by_size: dict[tuple[str, int], list[Communicator]] = {}
-    for known in every:
-        if known.name[:1] in ("?", "#") and known.calls:
-            by_size.setdefault((known.name[0], known.nranks), []).append(known)
+    nameless = (known for known in every if known.name[:1] in ("?", "#") and known.calls)
+    by_size = grouped(((known.name[0], known.nranks), known) for known in nameless)
     for (_, nranks), some in by_size.items():
         if len(some) < 2:
             continue

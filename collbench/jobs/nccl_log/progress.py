@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from collbench.core.grouping import grouped
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 from collbench.jobs.nccl_log.model import REDUCTIONS, Communicator, LogReport, Signature
 from collbench.jobs.nccl_log.pairing import pair
-from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
+from collbench.jobs.nccl_log.summary import dtype_name, redop_name, size_of
 from collbench.jobs.nccl_log.torch_text import UNNAMED, Timeout
 
 P2P = ("Send", "Recv")
@@ -80,7 +81,7 @@ def described(one: Signature) -> str:
     """
     text = f"{one.op} of {one.count} {dtype_name(one.dtype)}"
     if one.op in REDUCTIONS:
-        text += f", {REDOPS[one.redop] if one.redop < len(REDOPS) else 'custom'}"
+        text += f", {redop_name(one.redop)}"
     return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
 
 
@@ -264,10 +265,11 @@ def mismatches(groups: Iterable[LoggedGroup]) -> list[Mismatch]:
         number = _first_difference(group.lanes) if group.is_aligned else None
         if number is None:
             continue
-        calls: dict[str, list[Lane]] = {}
-        for lane in group.lanes:
-            if lane.first <= number < lane.end:
-                calls.setdefault(group.texts[lane.kinds[number - lane.first]], []).append(lane)
+        calls = grouped(
+            (group.texts[lane.kinds[number - lane.first]], lane)
+            for lane in group.lanes
+            if lane.first <= number < lane.end
+        )
         ordered = sorted(calls.items(), key=lambda item: -len(item[1]))
         found.append(
             Mismatch(

@@ -3,12 +3,12 @@ eight bytes for every operation that is logged.
 """
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from collbench.core.pasted import entry_of, plain, unparted
 from collbench.jobs.log_errors import names_error
+from collbench.jobs.nccl_log.communicators import Communicators
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import LineKind, kinds, match_of
 from collbench.jobs.nccl_log.lines import (
@@ -23,16 +23,14 @@ from collbench.jobs.nccl_log.lines import (
 from collbench.jobs.nccl_log.model import (
     REDUCTIONS,
     ROOTED,
-    Communicator,
     LoggedCalls,
-    LoggedRank,
     LoggedWarning,
     LogReport,
     Signature,
 )
 from collbench.jobs.nccl_log.others import OtherLines, is_info_error
 from collbench.jobs.nccl_log.packing import numbered
-from collbench.jobs.nccl_log.places import LogPlace, Seen, merged, without_numbers
+from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
 _INFO = " NCCL INFO "
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
@@ -83,9 +81,9 @@ class LogReader:
     def __init__(self) -> None:
         self.report = LogReport()
         self._counters = self.report.counters
+        self._communicators = Communicators(self.report.communicators)
         self._headers = Headers()
         self._others = OtherLines(self.report)
-        self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line, self._last = 0, ""
         # operations whose lines differ from an earlier one in counter, buffers, count and stream
@@ -93,16 +91,6 @@ class LogReader:
         self._alike_key: tuple[str, str, str] | None = None
         self._cut: LogMessage | None = None  # the last message, if no kind said it
         self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
-        # which communicator a thread, a device or a pointer of a process is at
-        self._of_pointer: dict[tuple[str, int, str], Communicator] = {}
-        self._of_thread: dict[tuple[str, int, int, int], Communicator] = {}
-        self._of_device: dict[tuple[str, int, int], Communicator] = {}
-        self._named: dict[str, Communicator] = {}
-        self._nameless: defaultdict[tuple[str, int], list[Communicator]] = defaultdict(list)
-        self._after: Counter[tuple[str, int, int | LogSource | None]] = (
-            Counter()
-        )  # where to look on
-        self._pending: dict[tuple[str, int, int, int], Communicator] = {}
         # numbers of signatures by their counts, by all else that they are
         self._numbers: dict[tuple[str | int, ...], dict[int, int]] = {}
         self._node: dict[LogSource, str] = {}
@@ -224,19 +212,8 @@ class LogReader:
         return number
 
     def finish(self) -> LogReport:
-        """All that was learned, with what was said of communicators that never got a name: their
-        ranks stopped earlier, or the log is cut.
-        """
-        rest = Communicator(name="unfinished", nranks=0)
-        for source, pending in self._pending.items():
-            # before 2.18: connections that were made later
-            _merge(self._of_device.get(source[:2] + source[3:], rest), pending)
-        if rest.links or rest.rings or rest.trees:
-            ranks = {rank for pair in rest.links for rank in pair[:2]}
-            ranks |= {rank for ring in rest.rings.values() for rank in ring}
-            rest.nranks = len(ranks)
-            self.report.communicators.append(rest)
-        self._pending.clear()
+        """All that was learned."""
+        self._communicators.finish()
         self.report.ras.finish()
         self._others.state.finish()
         return self.report
@@ -370,121 +347,33 @@ class LogReader:
         seen = self.report.versions.setdefault(name, Seen())
         seen.add(LogPlace(self._file, self._line), host)
 
-    # which communicator a message is about
-
-    def _or_pending(self, source: LogSource) -> Communicator:
-        """The communicator that a thread joins, or else the last that its device was at. Before
-        2.18 one is named only when its rings are there.
-        """
-        known = self._of_thread.get(source)
-        if known is None and self._has_starts:
-            known = self._of_device.get(source[:2] + source[3:])
-        if known is None:
-            known = self._pending.get(source)
-        if known is None:
-            known = self._pending[source] = Communicator(name="", nranks=0)
-        return known
-
-    def _join(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> Communicator:
-        source = message.source
-        key = (source.host, source.pid, match["comm"])
-        nranks, rank = int(match["nranks"]), int(match["rank"])
-        known = self._of_pointer.get(key)
-        if known is None or known.nranks != nranks:
-            known = self._communicator(source, match, nranks, rank)
-            self._of_pointer[key] = known
-        known.call = match["call"] or known.call
-        known.ranks[rank] = LoggedRank(
-            rank=rank,
-            host=source.host,
-            pid=source.pid,
-            device=int(match["device"]),
-            bus=match["bus"].lower(),
-            place=place,
-        )
-        known.seen.add(place, source.host)
-        self._of_thread[source] = self._of_device[source[:2] + source[3:]] = known
-        pending = self._pending.pop(source, None)
-        if pending is not None:
-            _merge(known, pending)
-        return known
-
-    def _communicator(
-        self, source: LogSource, match: re.Match[str], nranks: int, rank: int
-    ) -> Communicator:
-        """The one of that name; without a name the first of its size where the rank is free."""
-        name, parent, color = match["id"] or "", "", None
-        if match["parent"]:
-            of = self._of_pointer.get((source.host, source.pid, match["parent"]))
-            parent = of.name if of else match["parent"]
-            color = int(match["color"])
-            name = name or f"{parent}/{match['split'] or ''}/{color}"
-        if name:
-            known = self._named.get(name)
-            # an id that comes again for the same rank is a new one: a second job in the log
-            if known is None or (rank in known.complete and rank in known.ranks):
-                known = self._named[name] = self._new(name, nranks, parent, color)
-            return known
-        return self._unnamed("#", nranks, rank)
-
-    def _unnamed(self, mark: str, nranks: int, who: int | LogSource) -> Communicator:
-        """The first one without a name, of that size, that has room and lacks the rank (#), or the
-        process whose beginning the log does not have (?).
-        """
-        same, after = self._nameless[mark, nranks], self._after
-        start = max(after[mark, nranks, None], after[mark, nranks, who])
-        for at in range(start, len(same)):
-            members = same[at].ranks if mark == "#" else same[at].calls
-            if len(members) < nranks and who not in members:
-                break
-            if at == after[mark, nranks, None] and len(members) >= nranks:
-                after[mark, nranks, None] += 1  # full for everybody
-        else:
-            at = len(same)
-            same.append(self._new(f"{mark}{len(self.report.communicators)}", nranks, "", None))
-        after[mark, nranks, who] = at + 1
-        return same[at]
-
-    def _new(self, name: str, nranks: int, parent: str, color: int | None) -> Communicator:
-        known = Communicator(name=name, nranks=nranks, parent=parent, color=color)
-        self.report.communicators.append(known)
-        return known
-
     def _on_init_start(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self._has_starts = True
-        key = (message.source.host, message.source.pid, match["comm"])
         self._alike.clear()
-        self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
-        self._join(message, match, place)
+        self._communicators.start(message, match, place)
 
     def _on_init_complete(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._alike.clear()
-        self._join(message, match, place).complete.add(int(match["rank"]))
-        self._of_thread.pop(message.source, None)
+        self._communicators.complete(message, match, place)
 
     def _on_destroyed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._alike.clear()
-        self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
+        self._communicators.drop(message.source, match["comm"])
         self.report.is_ended |= "Destroy" in message.text
 
     def _on_nodes(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = (message.source.host, message.source.pid, match["comm"])
-        known = self._of_pointer.get(key)
+        known = self._communicators.of_pointer(message.source, match["comm"])
         if known is not None:
             known.nodes = int(match["nodes"])
         else:
             self.report.nodes = max(self.report.nodes, int(match["nodes"]))
 
     def _on_channels(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        known = self._or_pending(message.source)
+        known = self._communicators.joining(message.source)
         known.channels, known.p2p_channels = int(match["coll"]), int(match["p2p"])
 
     def _on_transport(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        source = message.source
-        known = None
-        if match["comm"]:
-            known = self._of_pointer.get((source.host, source.pid, match["comm"]))
-        known = known or self._or_pending(source)
+        source, pointer, of = message.source, match["comm"], self._communicators
+        known = (of.of_pointer(source, pointer) if pointer else None) or of.joining(source)
         src, dst, via, channel = match.group("src", "dst", "via", "channel")
         key = (int(src), int(dst), via)
         if key in known.links or len(known.links) < _MOST:
@@ -494,11 +383,11 @@ class LogReader:
         seen.add(place, source.host)
 
     def _on_channel_ring(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        known = self._or_pending(message.source)
+        known = self._communicators.joining(message.source)
         known.rings[int(match["channel"])] = tuple(map(int, match["ring"].split()))
 
     def _on_trees(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        known = self._or_pending(message.source)
+        known = self._communicators.joining(message.source)
         for channel, rank, up in _ONE_TREE.findall(match["trees"]):
             known.trees.setdefault(int(channel), {})[int(rank)] = int(up)
 
@@ -538,14 +427,8 @@ class LogReader:
                 self.report.tuning.setdefault((match["op"], algo, proto), values)
 
     def _on_operation(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        source = message.source
         op, opcount, count, dtype, redop, root, pointer, nranks = match.groups()
-        key, member = (source.host, source.pid, pointer), source._replace(tid=0)
-        known = self._of_pointer.get(key)
-        if known is None or known.nranks != int(nranks):
-            known = self._of_pointer[key] = self._unnamed("?", int(nranks), member)
-            known.seen.add(place, source.host)
-        self._of_device[source[:2] + source[3:]] = known
+        known, member = self._communicators.calling(message.source, pointer, int(nranks), place)
         calls = known.calls.get(member)
         if calls is None:
             calls = known.calls[member] = LoggedCalls()
@@ -569,19 +452,6 @@ class LogReader:
 
 def _is_last_error(line: str) -> bool:
     return line.rstrip().endswith(_LAST_ERROR)
-
-
-def _merge(known: Communicator, pending: Communicator) -> None:
-    """Add what was said of a communicator before it was named."""
-    known.channels = pending.channels or known.channels
-    known.p2p_channels = pending.p2p_channels or known.p2p_channels
-    known.rings.update(pending.rings)
-    for channel, tree in pending.trees.items():
-        known.trees.setdefault(channel, {}).update(tree)
-    for key, mask in pending.links.items():
-        known.links[key] = known.links.get(key, 0) | mask
-    for via, seen in pending.link_places.items():
-        known.link_places[via] = merged([known.link_places.get(via, Seen()), seen])
 
 
 def _number(text: str) -> float:

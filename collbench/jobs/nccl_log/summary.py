@@ -3,10 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
-from collbench.jobs.nccl_log.model import Communicator, LogReport
+from collbench.jobs.nccl_log.model import REDUCTIONS, Communicator, LogReport
 
 # NCCL's numbers of element types, with their bytes, and of reductions
 DTYPES = (
@@ -15,7 +16,6 @@ DTYPES = (
     ("fp8e5m2", 1),
 )  # fmt: skip
 REDOPS = ("sum", "prod", "max", "min", "avg")
-_REDUCTIONS = ("AllReduce", "ReduceScatter", "Reduce")
 # NCCL counts the elements of a block, we the bytes of all
 _BLOCKED = ("AllGather", "ReduceScatter", "AllToAll", "AlltoAll", "Gather", "Scatter")
 _NIC = re.compile(r"NET/(.+?)/(\d+)(\(\d+\))?((?:/\w[\w()]*)*)\Z")
@@ -51,8 +51,7 @@ def transport(via: str) -> Transport:
     return Transport(kind=via.partition("/")[0].upper(), name=via)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedRanks:
+class JoinedRanks(NamedTuple):
     """Pairs of ranks that one transport joins, over all communicators. pairs: how many, and a few
     of them; channels: the fewest and the most of a pair.
     """
@@ -90,49 +89,10 @@ def joined(communicators: Iterable[Communicator]) -> list[JoinedRanks]:
     for key, pairs in sorted(masks.items(), key=lambda item: item[0]):
         counts = [mask.bit_count() for mask in pairs.values()]
         some = [f"{source}->{target}" for _, source, target in list(pairs)[:4]]
-        rows.append(
-            JoinedRanks(
-                where=key[0],
-                transport=key[1],
-                kind=key[2],
-                has_gdr=key[3],
-                nics=tuple(sorted(nics.get(key, ()))),
-                pairs=len(counts),
-                examples=tuple(some),
-                channels=(min(counts), max(counts)),
-            )
-        )
+        nics_of = tuple(sorted(nics.get(key, ())))
+        channels = min(counts), max(counts)
+        rows.append(JoinedRanks(*key, nics_of, len(counts), tuple(some), channels))
     return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlikeRanks:
-    """Communicators that look the same."""
-
-    nranks: int
-    hosts: int
-    call: str
-    is_split: bool
-    channels: int | None
-    seen_ranks: int
-    names: tuple[str, ...] = ()
-
-
-def alike(communicators: Iterable[Communicator]) -> list[AlikeRanks]:
-    """Communicators by what they look like, the largest first."""
-    groups: dict[AlikeRanks, list[str]] = {}
-    for known in communicators:
-        key = AlikeRanks(
-            nranks=known.nranks,
-            hosts=known.nodes or len(known.hosts),
-            call=known.call,
-            is_split=bool(known.parent),
-            channels=known.channels,
-            seen_ranks=len(known.ranks) or len(known.calls),
-        )
-        groups.setdefault(key, []).append(known.name)
-    ordered = sorted(groups, key=lambda key: (-key.nranks, -len(groups[key])))
-    return [replace(key, names=tuple(groups[key])) for key in ordered]
 
 
 def orders(known: Communicator) -> list[tuple[tuple[int, ...], int]]:
@@ -162,8 +122,7 @@ def depth(parents: dict[int, int]) -> int | None:
     return deepest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedTraffic:
+class LoggedTraffic(NamedTuple):
     """Operations of one kind on communicators of one size. calls: of a rank, on the mean;
     sizes: the smallest and the largest in bytes; bytes: of a rank, of all calls.
     """
@@ -182,6 +141,11 @@ def dtype_name(number: int) -> str:
     return DTYPES[number][0] if 0 <= number < len(DTYPES) else f"type {number}"
 
 
+def redop_name(number: int) -> str:
+    """The name of NCCL's number of a reduction, of which a program may make others."""
+    return REDOPS[number] if number < len(REDOPS) else "custom"
+
+
 def size_of(op: str, count: int, dtype: int, nranks: int) -> int:
     """The bytes of an operation, as our rows count them: of all blocks.
 
@@ -194,26 +158,20 @@ def size_of(op: str, count: int, dtype: int, nranks: int) -> int:
 
 def traffic(report: LogReport) -> list[LoggedTraffic]:
     """Operations by kind, those with the most bytes first."""
-    totals: dict[tuple[str, str, str, int], dict[int, int]] = {}
+    totals: dict[tuple[str, str, str, int], Counter[int]] = {}
     members: dict[tuple[str, str, str, int], set[object]] = {}
     for known in report.communicators:
         for member, calls in known.calls.items():
             for number, times in Counter(chain(calls.signatures, calls.p2p)).items():
                 one = report.signatures[number]
-                redop = ""
-                if one.op in _REDUCTIONS:
-                    redop = REDOPS[one.redop] if one.redop < len(REDOPS) else "custom"
+                redop = redop_name(one.redop) if one.op in REDUCTIONS else ""
                 key = (one.op, dtype_name(one.dtype), redop, known.nranks)
                 size = size_of(one.op, one.count, one.dtype, known.nranks)
-                sizes = totals.setdefault(key, {})
-                sizes[size] = sizes.get(size, 0) + times
+                totals.setdefault(key, Counter())[size] += times
                 members.setdefault(key, set()).add((member.host, member.pid, member.device))
     rows = [
         LoggedTraffic(
-            op=key[0],
-            dtype=key[1],
-            redop=key[2],
-            nranks=key[3],
+            *key,
             calls=sum(sizes.values()) / len(members[key]),
             sizes=(min(sizes), max(sizes)),
             bytes=sum(size * times for size, times in sizes.items()) / len(members[key]),
@@ -223,8 +181,7 @@ def traffic(report: LogReport) -> list[LoggedTraffic]:
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenRange:
+class ChosenRange(NamedTuple):
     """Sizes that follow each other and for which NCCL took the same; channels: the fewest and the
     most.
     """
@@ -246,9 +203,7 @@ def chosen(report: LogReport) -> list[ChosenRange]:
             if count and last.channels:
                 count = (min(last.channels[0], count[0]), max(last.channels[1], count[1]))
             first = rows.pop().sizes[0]
-        rows.append(
-            ChosenRange(op=op, sizes=(first, size), algo=one.algo, proto=one.proto, channels=count)
-        )
+        rows.append(ChosenRange(op, (first, size), one.algo, one.proto, count))
     return rows
 
 

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from collbench.core.files import result_json
+from collbench.core.grouping import grouped
 from collbench.core.text import counted, paragraphs, some_of, table, wrapped
 from collbench.core.units import format_size, span_of_sizes
 from collbench.doctor.check import Finding
 from collbench.doctor.tables.findings import block, finding_facts, found_text, mark
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.places import Seen
-from collbench.jobs.nccl_log.summary import alike, chosen, depth, joined, orders, traffic
+from collbench.jobs.nccl_log.summary import chosen, depth, joined, orders, traffic
 from collbench.machine.topology.model import spans
 
 _MOST_ROWS = 8  # of a table on the screen; --json has all
@@ -192,16 +193,28 @@ def _cut_rows(
 
 
 def _communicators(report: LogReport, columns: int) -> list[str]:
+    looks = Counter(
+        (
+            one.nranks,
+            one.nodes or len(one.hosts),
+            one.channels,
+            one.call + " (split of another)" * bool(one.parent),
+            len(one.ranks) or len(one.calls),
+        )
+        for one in report.communicators
+    )
     rows = [
         (
-            str(one.nranks),
-            str(one.hosts) if one.hosts else "",
-            str(len(one.names)),
-            str(one.channels) if one.channels is not None else "",
-            (one.call or "") + (" (split of another)" if one.is_split else ""),
-            "" if one.seen_ranks == one.nranks else f"{counted(one.seen_ranks, 'rank')} in the log",
+            str(nranks),
+            str(nodes or ""),
+            str(count),
+            str(channels) if channels is not None else "",
+            call,
+            "" if seen == nranks else f"{counted(seen, 'rank')} in the log",
         )
-        for one in alike(report.communicators)
+        for (nranks, nodes, channels, call, seen), count in sorted(
+            looks.items(), key=lambda item: (-item[0][0], -item[1])
+        )
     ]
     heads = ("ranks", "nodes", "how many", "channels", "made by", "")
     return _cut_rows(rows, heads, {0, 1, 2, 3}, columns)
@@ -288,9 +301,10 @@ def _settings(report: LogReport) -> list[str]:
 
 
 def _expected(report: LogReport, columns: int) -> list[str]:
-    by_op: dict[str, list[tuple[str, float, float]]] = {}
-    for (op, algo, proto), (latency_us, rate_gbs) in report.tuning.items():
-        by_op.setdefault(op, []).append((f"{algo}/{proto}", latency_us, rate_gbs))
+    by_op = grouped(
+        (op, (f"{algo}/{proto}", latency_us, rate_gbs))
+        for (op, algo, proto), (latency_us, rate_gbs) in report.tuning.items()
+    )
     rows = []
     for op, ways in by_op.items():
         fastest, widest = min(ways, key=lambda way: way[1]), max(ways, key=lambda way: way[2])

@@ -18,6 +18,7 @@ from collbench.jobs.advice import (
     shares,
     skew_costs,
     step_costs,
+    time_of,
 )
 from collbench.jobs.model import Job, JobOperation
 from collbench.jobs.steps import Steps, StepTimes
@@ -119,7 +120,7 @@ def _table(replay: Replay, forms: Sequence[str], columns: int) -> list[str]:
         row += [_time(one.recorded_us)] if has_recorded else []
         row += [_cell(replay, one, form) for form in forms]
         if forms:
-            time = _time_of(replay, one, forms[0])
+            time = time_of(replay.rows, one, forms[0])
             total = costs[forms[0]].time_us
             row.append(f"{100 * one.calls * time / total:.0f}%" if time and total else "-")
         body.append(row)
@@ -147,11 +148,6 @@ def _milliseconds(time_us: float) -> str:
 
 def _time(time_us: float | None) -> str:
     return "-" if time_us is None else format_time_us(time_us)
-
-
-def _time_of(replay: Replay, operation: JobOperation, form: str) -> float | None:
-    row = replay.rows.get(operation, {}).get(form)
-    return row.time_us if row is not None else None
 
 
 def _cell(replay: Replay, operation: JobOperation, form: str) -> str:

@@ -25,8 +25,6 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     gpu_ids: dict[int, str] = field(default_factory=dict)
     cpus: dict[int, str] = field(default_factory=dict)
-    # PCIe links by the root at their upper end
-    below_root: dict[str, list[Link]] = field(default_factory=dict)
     # root ids by (host bridge, cpu)
     roots: dict[tuple[str, str], str] = field(default_factory=dict)
     switches: set[str] = field(default_factory=set)
@@ -99,12 +97,11 @@ def _shown_gpus(draft: Draft) -> list[GpuRecord]:
         if recording.visible_devices is None
         else f"CUDA_VISIBLE_DEVICES is '{recording.visible_devices}'"
     )
-    hidden: dict[str, list[str]] = {}
-    for gpu in recording.gpus:
-        if gpu.index not in recording.cuda:
-            hidden.setdefault(gpu.unknown.get("handle") or variable, []).append(
-                f"{gpu.index} ({gpu.address or 'address unknown'})"
-            )
+    hidden = grouped(
+        (gpu.unknown.get("handle") or variable, f"{gpu.index} ({gpu.address or 'address unknown'})")
+        for gpu in recording.gpus
+        if gpu.index not in recording.cuda
+    )
     for reason, some in hidden.items():
         draft.note(
             f"left out, as CUDA does not show it: NVML's GPU {', '.join(some)}"
@@ -245,7 +242,7 @@ def _add_path_to_root(
             f"not all {whose} are in the host's PCIe tree: the others are drawn at a host bridge,"
             " without rates"
         )
-        _add_link(draft, pcie_link(root, node.id, 0, 0), is_below_root=True)
+        _add_link(draft, pcie_link(root, node.id, 0, 0))
         return
     host = f"h{draft.host}." * (draft.host != 0)
     names = {"root": root, node.address: node.id}
@@ -265,17 +262,13 @@ def _add_path_to_root(
     for hop in place.hops:
         above, below = names[hop.above], names[hop.below]
         note = _speed_note(hop, node.kind if hop.below == node.address else "pci")
-        link = pcie_link(above, below, hop.most.generation, hop.most.lanes, note)
-        _add_link(draft, link, is_below_root=hop.above == "root")
+        _add_link(draft, pcie_link(above, below, hop.most.generation, hop.most.lanes, note))
 
 
-def _add_link(draft: Draft, link: Link, is_below_root: bool) -> None:
-    if (link.a, link.b) in draft.linked:
-        return
-    draft.linked.add((link.a, link.b))
-    draft.links.append(link)
-    if is_below_root:
-        draft.below_root.setdefault(link.a, []).append(link)
+def _add_link(draft: Draft, link: Link) -> None:
+    if (link.a, link.b) not in draft.linked:
+        draft.linked.add((link.a, link.b))
+        draft.links.append(link)
 
 
 def _identity(tree: PcieTree, address: str) -> Facts:
@@ -312,7 +305,7 @@ def _link_roots(draft: Draft) -> None:
     Functions of unknown rate, as virtual NICs, count for nothing there.
     """
     for (_, cpu), root in draft.roots.items():
-        below = draft.below_root[root]
+        below = [link for link in draft.links if link.a == root]
         if len(below) == 1:
             draft.links.append(replace(below[0], a=cpu, b=root, note=""))
             continue

@@ -5,7 +5,7 @@ The generation follows from the compute capability, else from NVML's version cod
 a code of its own (6 is NVLink 4.0).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.machine.discovery.recording import GpuRecord, NvLink, Recording
@@ -59,7 +59,7 @@ def version_of(link: NvLink) -> int | None:
     return link.nvml_version if link.nvml_version is not None else link.field_version
 
 
-def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
+def far_end(link: NvLink, recording: Recording) -> str:
     """What a link leads to: a GPU's address, FAR_SWITCH, FAR_CPU, or empty if NVML does not report
     it.
 
@@ -71,7 +71,8 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
         return FAR_SWITCH
     if link.remote_type == _NPU:
         return FAR_CPU
-    if address in gpu_addresses or (link.remote_type == _GPU and address):
+    is_gpu = link.remote_type == _GPU or any(one.address == address for one in recording.gpus)
+    if is_gpu and address:
         return address
     if class_.startswith("0x0680"):  # a bridge of no other kind: NVSwitches
         return FAR_SWITCH
@@ -85,10 +86,9 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
     """Links of a GPU by their far ends; links without a known far end have the empty name."""
-    known = {one.address: one for one in recording.gpus if one.address}
     by_far_end: dict[str, Bundle] = {}
     for link in gpu.links:
-        bundle = by_far_end.setdefault(far_end(link, known), Bundle())
+        bundle = by_far_end.setdefault(far_end(link, recording), Bundle())
         if is_up(link, gpu.arch) and link.can_p2p is not False:
             bundle.up.append(link)
         elif is_up(link, gpu.arch) is False:

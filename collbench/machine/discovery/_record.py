@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TypedDict, TypeVar, cast
+from typing import TypeVar, cast
 
 from collbench.core import host
 from collbench.core.codec import decode, encode
@@ -22,14 +22,7 @@ from collbench.core.reading import parse_json
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
 from collbench.machine.discovery._sysfs import number, reason_of, text
-from collbench.machine.discovery.recording import (
-    GpuRecord,
-    PairRecord,
-    PciDevice,
-    ProcessRecord,
-    Recording,
-    SystemRecord,
-)
+from collbench.machine.discovery.recording import PciDevice, ProcessRecord, Recording, SystemRecord
 from collbench.machine.settings.files import settings
 from collbench.machine.topology.model import spans
 
@@ -56,16 +49,6 @@ RecordT = TypeVar("RecordT", Recording, SystemRecord, ProcessRecord)
 _Readers = dict[str, Callable[[], object]]  # by the names of a record's fields
 
 
-class _NvmlPart(TypedDict, total=False):
-    """The fields of a recording that come from NVML."""
-
-    has_driver: bool
-    driver: str | None
-    cuda: tuple[int, ...] | None
-    gpus: tuple[GpuRecord, ...]
-    pairs: tuple[PairRecord, ...]
-
-
 def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
     """The recording of this host; root: the folder of its /sys and /proc. is_full: with what limits
     its processes, this one among them, and with how its GPUs are now; a tenth of a second more.
@@ -86,7 +69,7 @@ def on_demand(root: Path = Path("/"), *, is_full: bool = True) -> Recording:
     nics = cache(lambda: _sysfs.nics(root))
 
     def ends() -> list[str]:
-        found = [one.address for one in nvml()["gpus"] if one.address]
+        found = [one.address for one in nvml().gpus if one.address]
         found += [nic.address for nic in nics() if not nic.is_virtual]
         return found + _sysfs.nvidia_gpus(root)
 
@@ -103,16 +86,16 @@ def on_demand(root: Path = Path("/"), *, is_full: bool = True) -> Recording:
         "nics": nics,
         "rdma": lambda: _sysfs.rdma_support(root),
         "visible_devices": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "has_driver": lambda: nvml()["has_driver"],
-        "driver": lambda: nvml().get("driver"),
-        "cuda": lambda: nvml().get("cuda"),
-        "gpus": lambda: nvml()["gpus"],
-        "pairs": lambda: nvml().get("pairs", ()),
+        "has_driver": lambda: nvml().has_driver,
+        "driver": lambda: nvml().driver,
+        "cuda": lambda: nvml().cuda,
+        "gpus": lambda: nvml().gpus,
+        "pairs": lambda: nvml().pairs,
     }
     if is_full:
         readers |= {
             "system": lambda: system(root),
-            "processes": lambda: (_process(root, os.environ, lambda: nvml().get("cuda")),),
+            "processes": lambda: (_process(root, os.environ, lambda: nvml().cuda),),
         }
     return _on_demand(Recording, readers, unknown)
 
@@ -225,26 +208,27 @@ def _hostname(root: Path) -> str:
     return host.host_name() if name == socket.gethostname() else name
 
 
-def _nvml_part(root: Path, unknown: dict[str, str], *, is_full: bool) -> _NvmlPart:
+def _nvml_part(root: Path, unknown: dict[str, str], *, is_full: bool) -> Recording:
+    """The fields of a recording that come from NVML; unknown: gets why some are missing."""
     refusal = gpus.nvml_refusal()
     if refusal is not None:
         unknown["gpus"] = refusal
-        return {"has_driver": gpus.has_driver(), "gpus": ()}
+        return Recording(has_driver=gpus.has_driver())
     handles = _nvml.handles()
     nvml = _nvml.reader()
     usable = {index: handle for index, handle in handles.items() if not isinstance(handle, str)}
-    part: _NvmlPart = {
-        "has_driver": True,
-        "driver": nvml.read("driver", _nvml.call, "nvmlSystemGetDriverVersion"),
-        "cuda": nvml.read("cuda", shown_gpus),
-        "gpus": tuple(
+    part = Recording(
+        has_driver=True,
+        driver=nvml.read("driver", _nvml.call, "nvmlSystemGetDriverVersion"),
+        cuda=nvml.read("cuda", shown_gpus),
+        gpus=tuple(
             _nvml.gpu(index, handle, root, has_condition=is_full)
             for index, handle in handles.items()
         ),
-        "pairs": tuple(
+        pairs=tuple(
             _nvml.pair(a, b, usable[a], usable[b]) for a in usable for b in usable if a != b
         ),
-    }
+    )
     unknown |= nvml.unknown
     return part
 

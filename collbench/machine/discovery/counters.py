@@ -147,26 +147,25 @@ def _gpus(reading: CounterReading) -> Iterator[tuple[str, object]]:
             yield uuid, handle
 
 
-def _why_no_nvml() -> str | None:
-    return nvml_refusal() if has_nvidia_gpus() else "this host has no NVIDIA GPU"
-
-
-def _nvlink(name: str, root: Path, reading: CounterReading) -> None:
-    """The counters of each NVLink: of data, or of all that passes it (raw)."""
-    why = _why_no_nvml()
+def _nvidia(name: str, root: Path, reading: CounterReading) -> None:
+    """The counters of PCIe links of GPUs, or NVLinks: of data, or of all that passes (raw)."""
+    why = nvml_refusal() if has_nvidia_gpus() else "this host has no NVIDIA GPU"
     if why is not None:
         reading.unread[name] = why
         return
-    fields = _RAW if name == "nvlink-raw" else _DATA
     for uuid, handle in _gpus(reading):
-        links = range(_nvml.link_count(handle))
-        values = _answers(handle, [(id_, link) for link in links for id_ in fields])
-        for link in links:
-            out, into = values[2 * link], values[2 * link + 1]
+        if name == "pcie":
+            links, unit = range(-1, 0), 1
+            values = _nvml.fields_of(handle, [(id_, None) for id_ in _PCIE])
+        else:
+            links, unit = range(_nvml.link_count(handle)), _KIB
+            fields = _RAW if name == "nvlink-raw" else _DATA
+            values = _answers(handle, [(id_, link) for link in links for id_ in fields])
+        for link, out, into in zip(links, values[::2], values[1::2], strict=True):
             if isinstance(out, str) or isinstance(into, str):
                 reading.unread[name] = str(out if isinstance(out, str) else into)
             else:
-                reading.passed[CountedLink(name, uuid, link)] = Passed(out * _KIB, into * _KIB)
+                reading.passed[CountedLink(name, uuid, link)] = Passed(out * unit, into * unit)
 
 
 def _answers(handle: object, requests: Sequence[tuple[int, int]]) -> list[int | str]:
@@ -179,19 +178,6 @@ def _answers(handle: object, requests: Sequence[tuple[int, int]]) -> list[int | 
             break
         time.sleep(_PAUSE_S)
     return values
-
-
-def _pcie(name: str, root: Path, reading: CounterReading) -> None:
-    why = _why_no_nvml()
-    if why is not None:
-        reading.unread[name] = why
-        return
-    for uuid, handle in _gpus(reading):
-        out, into = _nvml.fields_of(handle, [(id_, None) for id_ in _PCIE])
-        if isinstance(out, str) or isinstance(into, str):
-            reading.unread[name] = str(out if isinstance(out, str) else into)
-        else:
-            reading.passed[CountedLink(name, uuid)] = Passed(out, into)
 
 
 def _interfaces(name: str, root: Path, reading: CounterReading) -> None:
@@ -267,9 +253,9 @@ def _acked_by(descriptor: int) -> int:
 
 
 SOURCES: dict[str, Callable[[str, Path, CounterReading], None]] = {
-    "nvlink": _nvlink,
-    "nvlink-raw": _nvlink,
-    "pcie": _pcie,
+    "nvlink": _nvidia,
+    "nvlink-raw": _nvidia,
+    "pcie": _nvidia,
     "lo": _interfaces,
     "nic": _interfaces,
     "infiniband": _infiniband,

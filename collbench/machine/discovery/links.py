@@ -27,13 +27,12 @@ class LinkRow:
 def links_table(recording: Recording) -> list[LinkRow]:
     """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs if that is unknown."""
     shown = recording.shown_gpus
-    known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
     names |= {_nvlinks.FAR_SWITCH: "NVSwitch", _nvlinks.FAR_CPU: "CPU"}
     rows = []
     for number, gpu in enumerate(shown):
         for link in gpu.links:
-            end = _nvlinks.far_end(link, known)
+            end = _nvlinks.far_end(link, recording)
             speed = _nvlinks.speed_mbps(gpu, link)
             rows.append(
                 LinkRow(
@@ -68,9 +67,8 @@ def speeds_gbs(gpu: GpuRecord) -> dict[int, float]:
 
 def has_switch(recording: Recording) -> bool:
     """Whether an NVLink of the host leads to an NVSwitch, shown or hidden."""
-    known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     return any(
-        _nvlinks.far_end(link, known) == _nvlinks.FAR_SWITCH
+        _nvlinks.far_end(link, recording) == _nvlinks.FAR_SWITCH
         for gpu in recording.gpus
         for link in gpu.links
     )

@@ -54,22 +54,19 @@ def is_mine(text: str) -> bool:
 
 def encoded(topology: Topology) -> dict[str, object]:
     """What the file has."""
-    nodes = tuple({**encode(node), "facts": dict(node.facts)} for node in topology.nodes)  # type: ignore[dict-item]
-    document = _Document(
-        format=FORMAT,
-        version=VERSION,
-        name=topology.name,
-        hosts=topology.hosts,
-        notes=topology.notes,
-        nodes=nodes,
-        links=topology.links,
-        p2p=tuple(
-            _Status(a=a, b=b, what=what, status=status)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": topology.name,
+        "hosts": topology.hosts,
+        "notes": topology.notes,
+        "nodes": [{**encode(node), "facts": dict(node.facts)} for node in topology.nodes],  # type: ignore[dict-item]
+        "links": [encode(link) for link in topology.links],
+        "p2p": [
+            {"a": a, "b": b, "what": what, "status": status}
             for (a, b, what), status in sorted(topology.p2p.items())
-        ),
-    )
-    result: dict[str, object] = encode(document)  # type: ignore[assignment]
-    return result
+        ],
+    }
 
 
 def write(topology: Topology) -> str:

@@ -45,7 +45,15 @@ from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.machine.topology import rates
 from collbench.machine.topology.gpu_models import AMD
-from collbench.machine.topology.model import P2P_ACCESS, Link, Node, NodeKind, Topology, facts_of
+from collbench.machine.topology.model import (
+    P2P_ACCESS,
+    Link,
+    LinkKind,
+    Node,
+    NodeKind,
+    Topology,
+    facts_of,
+)
 from collbench.machine.topology.profile_table import ProfileTable
 
 _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "xgmi", "c2c", "socket", "p2p")
@@ -321,7 +329,8 @@ def _pairs(
 
 def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iterator[Link]:
     """C2C and links between sockets."""
-    for kind, ends in (("c2c", ("gpu", "cpu")), ("socket", ("cpu", "cpu"))):
+    kinds: dict[LinkKind, tuple[str, str]] = {"c2c": ("gpu", "cpu"), "socket": ("cpu", "cpu")}
+    for kind, ends in kinds.items():
         table = tables[kind]
         table.only(
             "pairs", "raw_gbs", "usable_gbs", "source", *(["mesh"] if kind == "socket" else [])
@@ -343,14 +352,7 @@ def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iter
             table.texts("pairs")  # it must have them
             pairs = list(_pairs(table, gpus, kinds=ends))
         for a, b, _ in pairs:
-            yield Link(
-                a=a,
-                b=b,
-                kind="c2c" if kind == "c2c" else "socket",
-                raw_gbs=raw,
-                usable_gbs=usable,
-                source=source,
-            )
+            yield Link(a=a, b=b, kind=kind, raw_gbs=raw, usable_gbs=usable, source=source)
 
 
 def _joined(

@@ -62,30 +62,24 @@ def rdma(topology: Topology, gpu: Node, nic: Node, level: str = DEFAULT_LEVEL) -
     >>> found.direct, found.used
     ('yes', 'yes')
     """
-    way = path(topology, gpu.id, nic.id)
-    obstacle = _obstacle(gpu, nic)
-    direct, place = _place(way)
-    if obstacle or direct == "unknown":
-        why = obstacle or "no way between them is known"
-        direct = "no" if obstacle else "unknown"
-        return Rdma(gpu=gpu.id, nic=nic.id, way=way, direct=direct, used=direct, why=why)
-    if gpu.fact("iommu") == "translated":
-        direct, place = "unknown", f"{place}; the IOMMU translates, so it may go through the root"
-    if not _is_within(way, level):
-        return Rdma(
-            gpu=gpu.id,
-            nic=nic.id,
-            way=way,
-            direct=direct,
-            used="no",
-            why=f"{place}; farther than {level}",
-        )
-    is_told = gpu.fact("gdr") == nic.fact("gdr") == "1"
-    has_module = "yes" in (gpu.fact("peermem"), gpu.fact("open_driver"))
-    used = "yes" if is_told or has_module else "if supported"
-    if _only_receives(topology, gpu):
-        used, place = (f"{used}, to receive", f"{place}; no sending before Ampere without NVLinks")
-    return Rdma(gpu=gpu.id, nic=nic.id, way=way, direct=direct, used=used, why=place)
+    way, obstacle = path(topology, gpu.id, nic.id), _obstacle(gpu, nic)
+    direct, why = _place(way)
+    is_known = direct != "unknown"
+    if is_known and gpu.fact("iommu") == "translated":
+        direct, why = "unknown", f"{why}; the IOMMU translates, so it may go through the root"
+    if obstacle:
+        direct, used, why = "no", "no", obstacle
+    elif not is_known:
+        used, why = "unknown", "no way between them is known"
+    elif not _is_within(way, level):
+        used, why = "no", f"{why}; farther than {level}"
+    else:
+        is_told = gpu.fact("gdr") == nic.fact("gdr") == "1"
+        has_module = "yes" in (gpu.fact("peermem"), gpu.fact("open_driver"))
+        used = "yes" if is_told or has_module else "if supported"
+        if _only_receives(topology, gpu):
+            used, why = f"{used}, to receive", f"{why}; no sending before Ampere without NVLinks"
+    return Rdma(gpu=gpu.id, nic=nic.id, way=way, direct=direct, used=used, why=why)
 
 
 def _obstacle(gpu: Node, nic: Node) -> str:

@@ -9,15 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from collbench.core.text import NARROW_COLUMNS, counted, table, titled
-from collbench.machine.topology.model import (
-    P2P,
-    P2P_ACCESS,
-    P2P_MEANINGS,
-    Link,
-    LinkKind,
-    Node,
-    Topology,
-)
+from collbench.machine.topology.model import P2P, P2P_ACCESS, P2P_MEANINGS, Link, LinkKind, Topology
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
 from collbench.machine.views.labels import (
@@ -147,19 +139,14 @@ def _p2p_of(one: Topology, paint: Paint) -> list[str]:
 
 def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
     names = [labels(one)[node.id] for node in one.gpus]
-    cells = [[_p2p_cell(one, row, column, what) for column in one.gpus] for row in one.gpus]
+    known = {**one.p2p, **{(gpu.id, gpu.id, what): " X" for gpu in one.gpus}}
+    cells = [[known.get((a.id, b.id, what), _NO_SOURCE) for b in one.gpus] for a in one.gpus]
     shown |= {cell for row in cells for cell in row}
     rows = [
         [name, *[paint(cell, _p2p_colour(cell.strip())) for cell in row]]
         for name, row in zip(names, cells, strict=True)
     ]
     return table((what, *names), rows)
-
-
-def _p2p_cell(one: Topology, row: Node, column: Node, what: str) -> str:
-    if row.id == column.id:
-        return " X"
-    return one.p2p.get((row.id, column.id, what), _NO_SOURCE)
 
 
 def _p2p_colour(code: str) -> str:

@@ -7,7 +7,7 @@ without it all steps can be read.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any
 
 from collbench.core.grouping import grouped
 from collbench.core.web.colors import FAMILIES
@@ -36,60 +36,6 @@ class Slots:
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-class CellEntry(TypedDict):
-    """A cell of a rank. has: at the start; wants: at the end, 0 where the rank needs nothing. Both
-    are bit masks of ranks.
-    """
-
-    name: str
-    has: int
-    wants: int
-
-
-class RankEntry(TypedDict):
-    """A rank and its cells."""
-
-    name: str
-    cells: list[CellEntry]
-
-
-class FlightEntry(TypedDict):
-    """A message. freed, back: when its slot was read, and when its sender is told; back: None if it
-    is not. values: the cell and the mask of each of its chunks, the cell as the receiver numbers
-    it.
-    """
-
-    source: int
-    target: int
-    port: str
-    start: float
-    end: float
-    taken: float
-    freed: float
-    back: float | None
-    label: str
-    short: str
-    values: list[tuple[int, int]]
-
-
-class StepsData(TypedDict):
-    """What the script plays. slots: of a connection. updates: time, rank, cell, mask, whether it
-    stands in the output. levels: the place in the scale of colours of a cell by how many ranks are
-    in it.
-    """
-
-    n: int
-    slots: int
-    isReduction: bool
-    color: str
-    columns: int
-    levels: list[int]
-    stops: list[float]
-    ranks: list[RankEntry]
-    flights: list[FlightEntry]
-    updates: list[tuple[float, int, int, int, int]]
-
-
 def page(played: Playback, hosts: Sequence[int] = (), slots: Slots | None = None) -> str:
     """The page. hosts: of each rank, if there are several."""
     slots = slots or Slots()
@@ -112,15 +58,20 @@ def page(played: Playback, hosts: Sequence[int] = (), slots: Slots | None = None
     )
 
 
-def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
-    """What the script plays."""
+def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> dict[str, Any]:
+    """What the script plays. slots: of a connection. levels: the place in the scale of colours of a
+    cell by how many ranks are in it. has, wants: the bit masks of ranks of a cell at the start and
+    at the end, 0 where the rank needs nothing. back: when the sender of a message is told that its
+    slot is free; None if it is not. values: the cell, as the receiver numbers it, and the mask of
+    each chunk. updates: time, rank, cell, mask, whether it stands in the output.
+    """
     backs = _backs(played, slots)
     words, n = StepWords(played, hosts), played.schedule.n
     keys = played.keys()
-    ranks: list[RankEntry] = []
+    ranks = []
     for rank in range(n):
         has, wants = played.inputs(rank), played.wanted(rank)
-        cells: list[CellEntry] = [
+        cells = [
             {
                 "name": words.cell(key, rank),
                 "has": has[key].mask if key in has else 0,
@@ -129,6 +80,19 @@ def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
             for key in keys[rank]
         ]
         ranks.append({"name": words.rank_name(rank), "cells": cells})
+    flights = [
+        {
+            **flight._asdict(),
+            "back": backs[flight],
+            "label": words.label(flight),
+            "short": words.short(flight.values),
+            "values": [
+                (keys[flight.target].index(played.key(value)), value.mask)
+                for value in flight.values
+            ],
+        }
+        for flight in played.flights
+    ]
     name = played.schedule.name
     return {
         "n": n,
@@ -139,34 +103,10 @@ def data_of(played: Playback, hosts: Sequence[int], slots: Slots) -> StepsData:
         "levels": [_level(count, n, is_reduction=played.is_reduction) for count in range(n + 1)],
         "stops": list(played.stops),
         "ranks": ranks,
-        "flights": [
-            {
-                "source": flight.source,
-                "target": flight.target,
-                "port": flight.port,
-                "start": flight.start,
-                "end": flight.end,
-                "taken": flight.taken,
-                "freed": flight.freed,
-                "back": backs[flight],
-                "label": words.label(flight),
-                "short": words.short(flight.values),
-                "values": [
-                    (keys[flight.target].index(played.key(value)), value.mask)
-                    for value in flight.values
-                ],
-            }
-            for flight in played.flights
-        ],
+        "flights": flights,
         "updates": [
-            (
-                update.time,
-                update.rank,
-                keys[update.rank].index(update.key),
-                update.state.mask,
-                int(update.state.is_output),
-            )
-            for update in played.updates()
+            (time, rank, keys[rank].index(key), state.mask, int(state.is_output))
+            for time, rank, key, state in played.updates()
         ],
     }
 

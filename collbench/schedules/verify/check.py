@@ -105,9 +105,7 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
     False
     """
     whole = expanded(schedule)
-    run = Execution(
-        whole, slots=1 << 30, slices=1, in_place=False, loops=1, launches=1, findings=None
-    )
+    run = Execution(whole, slots=1 << 30, slices=1, in_place=False, loops=1, launches=1)
     run.has_clocks = True
     run.prove()
     for rank, program in enumerate(whole.programs):
