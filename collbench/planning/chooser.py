@@ -29,8 +29,8 @@ from collbench.planning.tuning import Origin, Value, Values, tuning_without
 
 How = Literal["asked", "tuned", "priced"]
 _MANY_RANKS = 16
-# What is tried where messages go between hosts.
-_CHANNELS_OVER_HOSTS, _CHUNK_OVER_HOSTS = (16, 32), 1 << 16
+# What is tried where messages go between hosts: the 31 tracks of a tree take four at most.
+_CHANNELS_OVER_HOSTS, _CHUNK_OVER_HOSTS = (4, 16, 32), 1 << 16
 
 
 class Chosen(NamedTuple):
