@@ -3,7 +3,6 @@ say. Skipped where there is no Chromium.
 """
 
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import product
 from pathlib import Path
@@ -37,12 +36,6 @@ CONTRAST = f"""((one, other) => {{
   const [a, b] = [{RGB}(one), {RGB}(other)].sort((x, y) => y - x);
   return (a + .05) / (b + .05);
 }})"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

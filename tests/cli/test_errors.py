@@ -7,8 +7,7 @@ import gzip
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
@@ -18,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.cli import _COMMANDS, run
-from collbench.cli._command import StrictCommand
 from collbench.cli._options import ListOf, OutputFile
 from collbench.core.complaint import complain
 from collbench.core.dtypes import ALIASES
@@ -26,7 +24,7 @@ from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
 from collbench.machine.discovery import dumps
-from tests.support.commands import Capture, Says
+from tests.support.commands import Capture, Says, options
 from tests.support.evidence import machine
 from tests.support.runs import ROOT
 from tests.support.tiers import tiered
@@ -130,17 +128,10 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
     ]
 
 
-def _options() -> Iterator[tuple[str, click.Option]]:
-    for name in _COMMANDS:
-        command = import_module(f"collbench.cli.{name}").command
-        assert isinstance(command, StrictCommand)
-        yield from ((name, param) for param in command.params if isinstance(param, click.Option))
-
-
 @tiered("name", _COMMANDS, 5)
 def test_an_option_that_is_given_twice_is_refused(complains: Complains, name: str) -> None:
     """By its long and its short name; a list says how to give several values."""
-    for param in [param for of, param in _options() if of == name and not param.multiple]:
+    for param in [param for of, param in options() if of == name and not param.multiple]:
         value = [] if param.is_flag else ["1"]
         args = [param.opts[0], *value, param.opts[-1], *value]
         error, hint = complains(2, name, *args)
@@ -154,7 +145,7 @@ def test_an_option_that_is_given_twice_is_refused(complains: Complains, name: st
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    option=st.sampled_from([(name, param) for name, param in _options() if not param.hidden]),
+    option=st.sampled_from([(name, param) for name, param in options() if not param.hidden]),
     value=st.sampled_from(
         ["", "x", "-1", "nan", "1e400", ",", ",,", "a,b", "/", "\u2603", "9" * 30]
     ),

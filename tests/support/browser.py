@@ -2,7 +2,6 @@
 ended with everything that it started.
 """
 
-import base64
 import json
 import os
 import select
@@ -12,7 +11,6 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 CHROMIUM = next(
@@ -146,41 +144,20 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    def picture(self, file: Path) -> None:
-        """The whole page as a picture."""
-        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        file.write_bytes(
-            base64.b64decode(
-                self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
-            )
-        )
+    def _told(self, method: str) -> list[dict[str, Any]]:
+        return [told["params"] for told in self.events if told["method"] == method]
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
-        found = [
-            json.dumps(told["params"])
-            for told in self.events
-            if told["method"] == "Runtime.exceptionThrown"
-        ]
-        found += [
-            json.dumps(told["params"])
-            for told in self.events
-            if told["method"] == "Runtime.consoleAPICalled"
-        ]
-        return found + [
-            told["params"]["entry"]["text"]
-            for told in self.events
-            if told["method"] == "Log.entryAdded"
+        found = self._told("Runtime.exceptionThrown") + self._told("Runtime.consoleAPICalled")
+        return [
+            *map(json.dumps, found),
+            *(one["entry"]["text"] for one in self._told("Log.entryAdded")),
         ]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        return [
-            told["params"]["request"]["url"]
-            for told in self.events
-            if told["method"] == "Network.requestWillBeSent"
-        ]
+        return [one["request"]["url"] for one in self._told("Network.requestWillBeSent")]
 
     def close(self) -> None:
         """End the browser and all its children."""
@@ -189,14 +166,3 @@ class Browser:
         self._process.wait(WAIT_S)
         for end in (self._read, self._write):
             os.close(end)
-
-    def __enter__(self) -> "Browser":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -4,13 +4,16 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import click
 import pytest
 
-from collbench.cli import run
+from collbench.cli import _COMMANDS, run
+from collbench.cli._command import StrictCommand
 from collbench.planning import tuning
 from tests.support.json_shape import check_shape
 
@@ -51,6 +54,14 @@ def says(invoke: Invoke, code: int, *args: str | Path, **variables: str) -> Said
         found, *told = invoke(*map(str, args))
     assert found == code, told
     return Said(*told)
+
+
+def options() -> Iterator[tuple[str, click.Option]]:
+    """Every option, with the name of its command."""
+    for name in _COMMANDS:
+        command = import_module(f"collbench.cli.{name}").command
+        assert isinstance(command, StrictCommand)
+        yield from ((name, param) for param in command.params if isinstance(param, click.Option))
 
 
 def forget_tuning() -> None:
