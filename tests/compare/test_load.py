@@ -49,30 +49,6 @@ def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("column", "cell"), cells_of(__file__, "broken-cells.tsv"))
-def test_a_broken_row_has_the_message_of_the_reader_of_records(
-    column: str, cell: str, tmp_path: Path
-) -> None:
-    lines = SWEEP.read_text().splitlines()[:5]
-    cells = lines[3].split(",")
-    cells[lines[0].split(",").index(column)] = cell
-    file = written(tmp_path, "\n".join([*lines[:3], ",".join(cells), lines[4], ""]))
-    with pytest.raises(UsageError) as ours:
-        load(file)
-    with pytest.raises(UsageError) as theirs:
-        read(file)
-    assert (ours.value.message, ours.value.hint) == (theirs.value.message, theirs.value.hint)
-    assert "line 4" in ours.value.message
-
-
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not have the columns of schema"):
-        load(written(tmp_path, "op,backend,algo\nallreduce,cuda,ring\n"))
-    other = SWEEP.read_text().replace("busbw_gbs", "bus_gbs", 1)
-    with pytest.raises(UsageError, match="it lacks busbw_gbs, has bus_gbs"):
-        load(written(tmp_path, other))
-
-
 def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no rows"):
         load(written(tmp_path, header()))

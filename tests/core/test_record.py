@@ -29,6 +29,7 @@ from collbench.core.record import (
 from tests.core.test_files import full_disk
 from tests.support.commands import Capture
 from tests.support.frames import records, row
+from tests.support.tables import cells_of
 
 (ROW,) = records(
     row(
@@ -112,6 +113,10 @@ def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("a,b\n1,2\n", "columns of schema"),
+        (
+            header().replace("busbw_gbs", "bus_gbs") + to_line(ROW),
+            "it lacks busbw_gbs, has bus_gbs",
+        ),
         (header() + to_line(replace(ROW, schema=SCHEMA + 1)), f"schema {SCHEMA + 1}"),
         (header() + to_line(ROW).replace("1024", "many", 1), "buffsize 'many' is no whole"),
         (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
@@ -129,6 +134,15 @@ def test_other_files_are_refused(tmp_path: Path, text: str, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         Writer(file)
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize(("column", "cell"), cells_of(__file__, "broken-cells.tsv"))
+def test_a_broken_cell_is_refused_with_its_line(column: str, cell: str) -> None:
+    plain = to_line(replace(ROW, device="4 x GPU", limit="a link")).rstrip("\n")
+    cells = plain.split(",")
+    cells[COLUMNS.index(column)] = cell
+    with pytest.raises(UsageError, match=r"a\.csv, line 3"):
+        parse("a.csv", "\n".join([header().rstrip("\n"), plain, ",".join(cells), plain, ""]))
 
 
 def test_unwritable_places(tmp_path: Path) -> None:
