@@ -21,6 +21,7 @@ Context: TypeAlias = click.Context | None
 F = TypeVar("F", bound=Callable[..., object] | click.Command)
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_WIDEST = 40  # metavar of the help
 SIZES_HELP = "Sizes in bytes and ranges of them, each size 4 times the one before (1K:1M:x2: twice)"
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
@@ -138,7 +139,11 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg]
-    """One of some names, in any case."""
+    """One of some names, in any case; the help names those that are too many for its line."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        names = f"[{'|'.join(self.choices)}]"
+        return names if len(names) <= _WIDEST else str(param.name).upper()
 
     def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         if str(value).lower() not in self.choices:

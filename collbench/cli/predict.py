@@ -131,8 +131,8 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench predict
       collbench predict --machine hgx-h100 --hosts 1,2,16,128,2048
       collbench predict --topo matrix.txt --nic 400G --links nvlink4,ib --hosts 2
-      collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1M:1G
-      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb --sensitivity
+      collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1G
+      collbench predict --machine hgx-h100 --hosts 8 --set nic=800Gb --sensitivity
     """
     explicit = explicit_options(context)
     refuse(_PREDICT_RULES, explicit, context.params)

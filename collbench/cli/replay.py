@@ -50,8 +50,8 @@ _OPTIONS = (
     click.option(
         "--dtype",
         type=OneOf(DTYPES),
-        help="Element type of all operations at the same bytes, for example float32. Default: as"
-        " in the job.",
+        help="Element type of all operations at the same bytes:"
+        f" {', '.join(DTYPES)}. Default: as in the job.",
     ),
     click.option(
         "--redop",
@@ -62,8 +62,8 @@ _OPTIONS = (
         "--algo",
         type=OneOf(("auto", *ALGORITHMS.names())),
         help=(
-            "Algorithm of our collectives before they are tuned, where it serves them, for example"
-            " ring. Default: auto."
+            "Algorithm of our collectives before they are tuned, where it serves them:"
+            f" {', '.join(('auto', *ALGORITHMS.names()))}. Default: auto."
         ),
     ),
     click.option(

@@ -5,6 +5,7 @@ Calls and replies are small MPI messages that are polled for, never waited for b
 is stopped or lost is noticed within a deadline, and then MPI_Abort ends what is left.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -45,15 +46,16 @@ _SMALLER = (
 class OpenRank:
     """Ask every rank to make its part of a backend, with so much shared memory on each host."""
 
+    part: str
     rank: str  # the name of its class (see rank_name)
     arena_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class RankCall:
-    """Ask every rank to run a method of its part."""
+    """Ask every rank to run a method of that part."""
 
-    rank: str
+    part: str
     method: str
     args: tuple[object, ...]
 
@@ -78,6 +80,7 @@ class MpiGroup:
                 "on several hosts the heartbeat needs MPI's thread level multiple",
                 "unset MPI4PY_RC_THREAD_LEVEL",
             )
+        self.open_parts: set[str] = set()  # of worker groups that are not closed
         self._parts: dict[str, Rank] = {}
         self._arenas: dict[str, memoryview] = {}
         self._windows: dict[str, MpiModule] = {}
@@ -179,12 +182,12 @@ class MpiGroup:
         """Do what rank 0 asks of this rank."""
         if isinstance(message, RankCall):
             fatal = (self._mpi.Exception,)
-            return perform(self._parts[message.rank], message.method, message.args, fatal)
+            return perform(self._parts[message.part], message.method, message.args, fatal)
         arena_bytes = message.arena_bytes
-        if message.rank in self._parts:
-            self._parts.pop(message.rank).close()
+        if message.part in self._parts:
+            self._parts.pop(message.part).close()
         with self.watchdog.together("all ranks to open shared memory"):
-            self._free(message.rank)  # MPICH 5 waits for ever for the tenth one that is open
+            self._free(message.part)  # MPICH 5 waits for ever for the tenth one that is open
             least = min(self.comm.allgather(_shm_free())) if arena_bytes else 0
             if arena_bytes > least:  # each rank comes to the same
                 return Reply(
@@ -194,9 +197,9 @@ class MpiGroup:
                         _SMALLER,
                     )
                 )
-            arena = self._allocate(message.rank, arena_bytes) if arena_bytes else None
+            arena = self._allocate(message.part, arena_bytes) if arena_bytes else None
         if arena is not None:
-            self._arenas[message.rank] = arena
+            self._arenas[message.part] = arena
         context = RankContext(
             rank=self.rank,
             n=self.ranks,
@@ -206,7 +209,7 @@ class MpiGroup:
             watchdog=self.watchdog,
         )
         with self.watchdog.together("all ranks to open the backend"):
-            self._parts[message.rank] = rank_class(message.rank)(context)
+            self._parts[message.part] = rank_class(message.rank)(context)
         return Reply()
 
     def abort_waits(self) -> None:
@@ -217,7 +220,7 @@ class MpiGroup:
             part.abort()
 
     def _allocate(self, name: str, arena_bytes: int) -> memoryview:
-        """One shared window of each host, in its first rank's memory; for a class of ranks."""
+        """One shared window of each host, in its first rank's memory, for a part."""
         here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
         window = self._mpi.Win.Allocate_shared(
             arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here
@@ -229,7 +232,7 @@ class MpiGroup:
         return memoryview(window.Shared_query(0)[0]).cast("B")
 
     def _free(self, name: str) -> None:
-        """Give the shared window of a class of ranks back, if it has one."""
+        """Give the shared window of a part back, if it has one."""
         self._arenas.pop(name, None)
         if (window := self._windows.pop(name, None)) is not None:
             window.Unlock_all()
@@ -237,20 +240,27 @@ class MpiGroup:
 
 
 class _MpiWorkerGroup(ServedGroup[RankT]):
-    """Rank 0's side: send a call to all others, do its own share, collect the answers."""
+    """Rank 0's side: send a call to all others, do its own share, collect the answers. Its part of
+    each rank has a name that no other open worker group has, even of the same class of ranks.
+    """
 
     def __init__(self, group: MpiGroup, rank: type[RankT], arena_bytes: int) -> None:
-        self._group, self._rank = group, rank_name(rank)
+        self._group, name = group, rank_name(rank)
+        names = (f"{name} {number}" for number in itertools.count())
+        self._part = next(part for part in names if part not in group.open_parts)
+        group.open_parts.add(self._part)
         self.fate, self.abort = group.watchdog.fate, group.abort_waits
         with group.watchdog.guarded():
             self._exchange(
-                OpenRank(self._rank, arena_bytes), "its own part of opening a backend", TOGETHER_S
+                OpenRank(self._part, name, arena_bytes),
+                "its own part of opening a backend",
+                TOGETHER_S,
             )
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         what = f"its own part of the call {method}"
         with self._group.watchdog.guarded():
-            return self._exchange(RankCall(self._rank, method, args), what, timeout_s)
+            return self._exchange(RankCall(self._part, method, args), what, timeout_s)
 
     def _exchange(self, message: OpenRank | RankCall, what: str, timeout_s: float) -> list[object]:
         group, comm = self._group, self._group.comm
@@ -279,7 +289,10 @@ class _MpiWorkerGroup(ServedGroup[RankT]):
                 yield rank, reply
 
     def close(self) -> None:
-        """The part lives as long as the group: windows are freed together at the end."""
+        """The part lives on until another is opened in its place, or to the end of the group:
+        windows are freed together.
+        """
+        self._group.open_parts.discard(self._part)
 
 
 def _shm_free() -> int:

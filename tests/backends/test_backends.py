@@ -4,6 +4,7 @@ for ones that nobody registered.
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -175,12 +176,9 @@ def test_schedules_that_nobody_registered(
 
 def test_cpu_measures_and_verifies() -> None:
     plan = plan_of(problem("allreduce", 2, count=5000), "ring", chunk_bytes=4096)
-    session = cpu.CpuSession(GROUP, [plan], hot=False)
-    try:
+    with closing(cpu.CpuSession(GROUP, [plan], hot=False)) as session:
         batch = Batch(iterations=7, aggregate=2, blocking=True, single_launches=31)
         samples = session.run(plan, batch)
-    finally:
-        session.close()
     assert samples.iterations == 7
     assert samples.wrong == ()
     assert len(samples.launch_times_s) == 31
@@ -221,13 +219,10 @@ def test_cpu_runs_back_to_back_launches_of_many_plans(
         for what in (problem(op, 3, count=count, in_place=in_place),)
         for proto in (PROTOS if count == 100 and not direct else ("simple",))
     ]
-    session = cpu.CpuSession(GROUP, plans, hot=hot)
-    try:
+    with closing(cpu.CpuSession(GROUP, plans, hot=hot)) as session:
         for _ in range(2):
             for plan in plans:
                 assert session.run(plan, Batch(iterations=3)).wrong == ()
-    finally:
-        session.close()
 
 
 def test_rotations_pass_the_cache_unless_hot() -> None:

@@ -119,10 +119,14 @@ from tests.support.child_rank import ChildRank
 group = MpiGroup(launcher())
 if group.rank != 0:
     sys.exit(group.serve())
-for algo in ("Ring", "Tree"):
-    workers = ChildWorkerGroup(group, ChildRank, 2, (("NCCL_ALGO", algo), *{variables!r}))
+several = [
+    ChildWorkerGroup(group, ChildRank, 2, (("NCCL_ALGO", algo), *{variables!r}))
+    for algo in ("Ring", "Tree")
+]
+for workers in several:
     names = "NCCL_ALGO", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"
     print(*workers.call(ChildRank.tell, *names, timeout_s=30), sep="\\n", flush=True)
+for workers in several:
     workers.close()
 group.close(0)
 """
@@ -130,7 +134,7 @@ group.close(0)
 
 @pytest.mark.exhaustive
 @needs_mpi
-def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it() -> None:
+def test_under_a_launcher_children_of_several_groups_are_no_ranks_of_it() -> None:
     code = UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:]))
     done = said_by(under_mpirun(2, [sys.executable, "-c", code]))
     assert done.returncode == 0, done.stderr

@@ -3,8 +3,7 @@ what is marked, copied and compared.
 """
 
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import wraps
 from types import SimpleNamespace
@@ -34,9 +33,8 @@ from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import loads
 from collbench.device.loads import Copies, Gemm
-from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
-from tests.support.gpu_session import launches, session_on
+from tests.support.gpu_session import Workers, session_on
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.overlap import COMM, COMPUTE, Card, marks
 
@@ -74,9 +72,8 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
 
 def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> EventTimes:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return concurrent.run(
-        launches(gpu, PROBLEM, queue, 3, waits.append), ConcurrentWork(seconds=7.0, **work)
-    )
+    launches = Launches(gpu=gpu, problem=PROBLEM, queue=queue, sets=3, wait=waits.append, graphs={})
+    return concurrent.run(launches, ConcurrentWork(seconds=7.0, **work))
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +118,9 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
         card.work(stream, 0.5e-3)
 
     batch, options = Batch(iterations=4, is_checked=False), GpuOptions(launch=launch)
-    answer = timing.timed(
-        launches(gpu, PROBLEM, queue, 3, lambda work_s: waits.append(True), graphs),
-        batch,
-        options,
-        0.0,
-    )
+    wait: Any = lambda work_s: waits.append(True)  # noqa: E731
+    of = {"gpu": gpu, "problem": PROBLEM, "queue": queue, "sets": 3, "wait": wait}
+    answer = timing.timed(Launches(**of, graphs=graphs), batch, options, 0.0)
     assert answer.seconds == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
     assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
@@ -143,7 +137,7 @@ def event_times(work: ConcurrentWork, turn_s: float, replay_s: float) -> EventTi
     )
 
 
-class FakeWorkers(ServedGroup[Any]):
+class FakeWorkers(Workers):
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
     def __init__(self, wrong: Wrong | None = None) -> None:
@@ -160,8 +154,6 @@ class FakeWorkers(ServedGroup[Any]):
         assert timeout_s > work.seconds
         times = event_times(work, 1e-3 * work.gemms, 2e-3 * work.launches)
         return [replace(times, wrong=self.wrong if work.turns and work.replays else None)] * 2
-
-    def close(self) -> None: ...
 
 
 WATCH = cast(GpuHealth, SimpleNamespace(notes=lambda: ("clocks-low",)))
@@ -344,10 +336,9 @@ def copied(way: str, **more: Any) -> Case:
     return Case(**{**of, "algo": way, "size_bytes": 1 << 12, **more})
 
 
-@contextmanager
 def copying(
     machine: Machine, cases: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[gpu_copies.CopySession]:
+) -> closing[gpu_copies.CopySession]:
     """A session beside products that take no time, as copies do, so that few fill the window."""
 
     def no_product(card: Any, size: int) -> Any:
@@ -359,10 +350,7 @@ def copying(
     monkeypatch.setattr(gpu_session, "Gemm", no_product)
     monkeypatch.setattr(concurrent, "WINDOW_S", 1e-5)
     session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
-    try:
-        yield session
-    finally:
-        session.close()
+    return closing(session)
 
 
 @pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)

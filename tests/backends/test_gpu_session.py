@@ -21,16 +21,15 @@ from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
 from collbench.core.group import RankContext
 from collbench.device.card import Card
-from collbench.launch.driver import ServedGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
-from tests.support.gpu_session import facts_of, session_on
+from tests.support.gpu_session import Workers, facts_of, session_on
 
 QUIET = cast(GpuHealth, SimpleNamespace(notes=lambda: ()))  # GPUs that nothing disturbs
 
 
-class FakeWorkers(ServedGroup[Any]):
+class FakeWorkers(Workers):
     """Two ranks whose first launches take a second, and those of a graph 100 us."""
 
     def __init__(self) -> None:
@@ -50,8 +49,6 @@ class FakeWorkers(ServedGroup[Any]):
             self.timed.append(args[1].iterations)
             return [RankTiming(wrong=None, seconds=1e-4)] * 2
         return [RankTiming(wrong=None, seconds=1.0)] * 2
-
-    def close(self) -> None: ...
 
 
 def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

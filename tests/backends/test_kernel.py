@@ -3,6 +3,7 @@ GPUs are host memory here.
 """
 
 import math
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -308,12 +309,9 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
     of: dict[str, Any] = {"op": "allreduce", "backend": "mine", "algo": "library", "proto": ""}
     given = [Case(**of, ranks=2, size_bytes=size) for size in (4096, 1000)]
     options = SessionOptions(gpu=GpuOptions(timeout_s=2.0))
-    made = backend.KernelGpuSession(LocalGroup(), given, mine.file, options)
-    try:
+    with closing(backend.KernelGpuSession(LocalGroup(), given, mine.file, options)) as made:
         assert "mine.py sha256:" in made.version
         return [made.run(one, Batch(iterations=3, single_launches=2)) for one in given]
-    finally:
-        made.close()
 
 
 @tiered(

@@ -3,6 +3,7 @@ what cannot be had.
 """
 
 import platform
+from contextlib import closing
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -187,13 +188,10 @@ def test_flags_that_would_repeat_are_refused() -> None:
     with pytest.raises(ScheduleError, match="flags of ll count them in 32 bits"):
         refuse_repeats(plan, -(-(1 << 32) // slices))
     refuse_repeats(replace(plan, proto="ll128"), 1 << 40)
-    session = cpu.CpuSession(LocalGroup(), [plan], hot=True)
-    try:
+    with closing(cpu.CpuSession(LocalGroup(), [plan], hot=True)) as session:
         with pytest.raises(ScheduleError, match="count them"):
             session.run(plan, Batch(iterations=1 << 31))
         assert session.run(plan, Batch(iterations=3)).wrong == ()
-    finally:
-        session.close()
 
 
 @pytest.mark.parametrize("algo", ["ring", "twoshot"])

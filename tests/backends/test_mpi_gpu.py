@@ -2,6 +2,7 @@
 on GPUs whose memory is the host's.
 """
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -34,11 +35,11 @@ def case(op: str, n: int, size_bytes: int = 2996, **more: Any) -> Case:
 
 def session_of(
     monkeypatch: pytest.MonkeyPatch, given: list[Case], kind: type[gpu.MpiGpuRank]
-) -> gpu.MpiGpuSession:
+) -> closing[gpu.MpiGpuSession]:
     monkeypatch.setattr(gpu, "why_no_gpus", lambda: "")
     monkeypatch.setattr(gpu, "device_count", lambda: 3)
     monkeypatch.setattr(gpu, "MpiGpuRank", kind)
-    return gpu.MpiGpuSession(LocalGroup(), given, hot=False, options=GpuOptions())
+    return closing(gpu.MpiGpuSession(LocalGroup(), given, hot=False, options=GpuOptions()))
 
 
 @pytest.mark.exhaustive
@@ -52,10 +53,9 @@ def test_every_collective_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
         for dtype in (("float32",) if collective(op).is_reduction else ("bfloat16",))
         if not (op == "reducescatter" and in_place)
     ]
-    session = session_of(monkeypatch, given, HostMpiGpuRank)
     batch = Batch(iterations=3, single_launches=2)
-    found = [(one, session.run(one, batch)) for one in given]
-    session.close()
+    with session_of(monkeypatch, given, HostMpiGpuRank) as session:
+        found = [(one, session.run(one, batch)) for one in given]
     assert [(one.op, one.placement) for one, samples in found if samples.wrong] == []
     assert all(len(samples.launch_times_s) == 2 for _, samples in found)
     assert {samples.notes for _, samples in found} == {("host-clock",)}
@@ -67,10 +67,8 @@ def test_every_collective_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_mpi
 def test_calls_that_do_nothing_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [case("allreduce", 2), case("allreduce", 2, placement="in")]
-    session = session_of(monkeypatch, given, SilentMpiGpuRank)
-    wrong = [len(session.run(one, Batch(iterations=3)).wrong) for one in given]
-    session.close()
-    assert wrong == [2, 2]
+    with session_of(monkeypatch, given, SilentMpiGpuRank) as session:
+        assert [len(session.run(one, Batch(iterations=3)).wrong) for one in given] == [2, 2]
 
 
 def buffers_of(*backends: str) -> dict[str, str]:

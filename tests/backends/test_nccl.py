@@ -4,6 +4,7 @@ sweep. Stand-ins take NCCL's place.
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from shlex import split
@@ -329,7 +330,6 @@ def test_ranks_that_hang_give_everything_back(
     run_on(pretended.machine, 2, monkeypatch)
     options = GpuOptions(launch=launch)
     one = case(op="alltoall", ranks=2, buffers="window")
-    session = nccl.NcclSession(LocalGroup(), [one], hot=True, options=options)
     timed = nccl.NcclRank.timed
 
     def silent(rank: nccl.NcclRank, *args: Any) -> RankTiming:
@@ -337,13 +337,11 @@ def test_ranks_that_hang_give_everything_back(
         rank.graphs.clear()
         return timed(rank, *args)
 
-    try:
+    with closing(nccl.NcclSession(LocalGroup(), [one], hot=True, options=options)) as session:
         assert session.run(one, Batch(iterations=3)).wrong == ()
         monkeypatch.setattr(nccl.NcclRank, "timed", silent)
         with pytest.raises(HangError):
             session.run(one, Batch(iterations=3))
-    finally:
-        session.close()
     assert (pretended.faults, pretended.left()) == ([], [])
     assert {comm.state for comm in pretended.comms if comm.rank} == {"aborted"}
 
@@ -358,11 +356,8 @@ def test_groups_of_calls_move_unequal_blocks(op: OpName, monkeypatch: pytest.Mon
         for skew in ("zipf:1", "hot:1")
         for in_place in (False, True)[: 1 + collective(op).has_in_place]
     ]
-    session = nccl.NcclSession(LocalGroup(), given, hot=True, options=GpuOptions())
-    try:
+    with closing(nccl.NcclSession(LocalGroup(), given, hot=True, options=GpuOptions())) as session:
         assert not any(session.run(one, Batch(iterations=3)).wrong for one in given)
-    finally:
-        session.close()
     assert (pretended.faults, pretended.left()) == ([], [])
 
 

@@ -29,17 +29,15 @@ from collbench.device.messages import messages
 from collbench.device.program import lower
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
-from collbench.planning.limits import Limits, needs_no_credits, slot_wire_bytes
+from collbench.planning.limits import needs_no_credits, slot_wire_bytes
 from collbench.planning.plan import Domains, Kernel, Plan, domains_of, label
 from collbench.planning.planner import resolve
 from tests.device.test_device import Mode, plan_for
-from tests.support.batteries import PAIRS, problem, world_of
+from tests.support.batteries import PAIRS, problem, uneven_problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.gpu_session import Workers
 from tests.support.tiers import tiered
-from tests.support.uneven import uneven_problem
 
-TWO_HOSTS = Limits(hosts=(0, 0, 1, 1))
 PROTOS = ("simple", "ll")
 
 

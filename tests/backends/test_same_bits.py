@@ -2,6 +2,7 @@
 infinities and zeros of both signs: docs/explanation/algorithms.md says it.
 """
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
@@ -72,12 +73,9 @@ def test_ranks_on_cpus_hold_the_same_bits(proto: str) -> None:
         if algo not in (*OWN_ORDER, "hierarchical")
         for name, redop in ON_CPUS
     ]
-    session = CpuSession(LocalGroup(), plans, hot=True)
-    try:
+    with closing(CpuSession(LocalGroup(), plans, hot=True)) as session:
         for plan in plans:
             inputs = given(plan, special=True)
             outputs = session.once(plan, inputs)
             assert not differ(outputs)
             assert not differ([outputs[0], reference.ReferenceSession().once(plan, inputs)[0]])
-    finally:
-        session.close()

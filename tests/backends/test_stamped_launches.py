@@ -4,7 +4,7 @@ memory lives, and which stamps are kept.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -36,11 +36,8 @@ def tracing(
     )  # fmt: skip
     plan = resolve(case).plan
     run_on(machine, 2, monkeypatch)
-    session = CudaSession(LocalGroup(), [plan], hot=True, options=GpuOptions())
-    try:
+    with closing(CudaSession(LocalGroup(), [plan], hot=True, options=GpuOptions())) as session:
         yield session, plan
-    finally:
-        session.close()
 
 
 def test_launches_take_turns_behind_barriers_and_the_last_keep_their_stamps(

@@ -1,8 +1,10 @@
-"""Launches that do nothing while they are timed: every backend sees it by its outputs, which are
-poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and NCCL themselves.
+"""Launches that do nothing, or less than they should, while they are timed: every backend sees it
+by its outputs, which are poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and
+NCCL themselves.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import product, takewhile
 from types import SimpleNamespace
@@ -13,11 +15,13 @@ import pytest
 
 from collbench.backends import reference, repeat
 from collbench.backends.base import Batch, GpuOptions
-from collbench.backends.cpu import backend as cpu
+from collbench.backends.cpu.backend import CpuSession
+from collbench.backends.cpu.together import TogetherSession
 from collbench.backends.gpu import timing
-from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.backends.nccl.backend import NcclSession
 from collbench.backends.repeat import checked_sets, phase, timed_sets
+from collbench.bench.points import plan_points
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
@@ -25,12 +29,10 @@ from collbench.core.knobs import Placement
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import PERIOD, Wrong, fill, inputs, reduced
 from collbench.launch.local import LocalGroup
-from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from tests.support.gpu_session import launches
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import nccl_on
-from tests.support.plants import PLANTS, plant
+from tests.support.plants import PLANTS, PlantKind, plant
 from tests.support.tiers import tiered
 
 PLACES: tuple[Placement, ...] = ("out", "in")
@@ -99,40 +101,7 @@ def test_no_two_sets_hold_the_same() -> None:
     assert source[0] == inputs("float32", "sum", 2, 0)[3 * repeat.SET_PHASE % PERIOD]
 
 
-# CPUs and the reference
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("hot", [False, True])
-def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> None:
-    plans = [
-        resolve(case(op, place, proto=proto, redop=redop, size_bytes=size)).plan
-        for number, (op, place) in enumerate(PLACED)
-        for proto, redop in (
-            (("simple", "ll", "ll128")[number % 3], "sum"),
-            ("simple", "max" if place == "in" else "sum"),
-        )
-        for size in (8, 4096)
-    ]
-    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
-    right = run_all(plans, hot)
-    assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
-    for method in ("timed", "timed_singly"):
-        with plant("idle", method):
-            idle = run_all(plans, hot)
-        assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
-
-
-def run_all(plans: list[Plan], hot: bool) -> list[tuple[Wrong, ...]]:
-    session = cpu.CpuSession(LocalGroup(), plans, hot=hot)
-    batches = (
-        Batch(iterations=3, single_launches=1),
-        Batch(iterations=4, aggregate=2, blocking=True, single_launches=5),
-    )
-    try:
-        return [session.run(plan, batches[number % 2]).wrong for number, plan in enumerate(plans)]
-    finally:
-        session.close()
+# The reference
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -210,9 +179,8 @@ def test_idle_gpus_are_noticed(
     root = int(op in ("reduce", "gather"))
     one = case(op, place, backend="nccl", root=root, **given)
     options = GpuOptions(launch=mode, isolated=isolated)
-    session = NcclSession(LocalGroup(), [one], hot=hot, options=options)
     batch, singly = Batch(iterations=count), Batch(iterations=2, single_launches=count + 60)
-    try:
+    with closing(NcclSession(LocalGroup(), [one], hot=hot, options=options)) as session:
         assert session.run(one, batch).wrong == ()
         log = list(takewhile(lambda what: what != "exchange", machine.cards[1].log))
         timed = list(between_events(log))
@@ -231,8 +199,6 @@ def test_idle_gpus_are_noticed(
         log = machine.cards[1].log
         most = min(count + 60, timing.GRAPH_LAUNCHES) + 1
         assert " ".join(["barrier record run record"] * most) in " ".join(log)
-    finally:
-        session.close()
 
 
 def between_events(log: list[str]) -> Iterator[str]:
@@ -248,6 +214,76 @@ def test_the_first_launch_of_each_part_does_not_count(monkeypatch: pytest.Monkey
     clock = lambda launches, key, queues, work_s: [9.0, *[1.0] * (len(queues) - 1)]  # noqa: E731
     monkeypatch.setattr(timing, "_times_in_graph", clock)
     gpu: Any = SimpleNamespace(outside=None)
-    real = launches(gpu, case("allreduce", "out").problem(), lambda *_: None, 3, lambda _: None)
+    problem, nothing = case("allreduce", "out").problem(), lambda *_: None
+    real = Launches(gpu=gpu, problem=problem, queue=nothing, sets=3, wait=nothing, graphs={})
     singly = Batch(single_launches=250, is_checked=False)
     assert timing.timed_singly(real, singly, GpuOptions(), 0.0).launch_times_s == (1.0,) * 250
+
+
+# CPUs: launches that do less than they should, by modes
+
+SINGLY, SIZES = "timed_singly", (8, 65536)
+# of each mode what its case and its batch have, and what times the launches
+CPU_MODES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "plain": ({}, {}, "timed"),
+    "in place": ({"placement": "in"}, {}, "timed"),
+    "in place, as often as one likes": ({"placement": "in", "redop": "max"}, {}, "timed"),
+    "distribution": ({}, {"single_launches": 20}, SINGLY),
+    "distribution in place": ({"placement": "in"}, {"single_launches": 20}, SINGLY),
+    "uneven": ({"op": "allgatherv", "skew": "hot:2"}, {}, "timed"),
+    "uneven distribution": ({"op": "alltoallv"}, {"single_launches": 20}, SINGLY),
+    "blocking": ({"op": "alltoall"}, {"blocking": True}, "timed"),
+    "several launches": ({"op": "reducescatter"}, {"aggregate": 3}, "timed"),
+    "messages": ({"proto": "ll"}, {"blocking": True, "aggregate": 2}, "timed"),
+    "rooted": ({"op": "gather", "root": 1}, {}, "timed"),
+    "from a root": ({"op": "broadcast", "root": 1}, {}, "timed"),
+    "reduced at a root": ({"op": "reduce", "proto": "ll128"}, {}, "timed"),
+    "shifted": ({"op": "sendrecv"}, {}, "timed"),
+    "groups": ({"groups": "0,1/2,3", "ranks": 4}, {}, "timed_together"),
+    "groups alone": ({"groups": "0,1/2,3", "ranks": 4}, {}, "timed"),
+    "mix": ({"mix": "allreduce:8K+alltoall:8K"}, {}, "timed_together"),
+    "mix of small ones": ({"mix": "allreduce:8+allgather:16"}, {}, "timed_together"),
+}
+CELLS: list[tuple[str, bool, int, PlantKind]]
+CELLS = list(product(CPU_MODES, (False, True), SIZES, PLANTS))
+# of modes in which all ranks leave out the same launches
+ALIKE = ("plain", "in place", "distribution", "blocking", "several launches", "messages")
+KEPT: list[tuple[str, bool, int, PlantKind]]
+KEPT = list(product(ALIKE, (False, True), SIZES[1:], ("kept",)))
+
+
+def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
+    """What is wrong in a repeat of that mode."""
+    given, batch, _ = CPU_MODES[mode]
+    case = Case(
+        **{
+            **{"op": "allreduce", "backend": "cpu", "algo": "auto", "ranks": 2},
+            **given,
+            "size_bytes": size_bytes * (1 + (given.get("op") in ("allgatherv", "alltoallv"))),
+        }
+    ).rounded()
+    (point,) = plan_points([case], LocalGroup())
+    assert point.job is not None, point.waived
+    opener: Any = TogetherSession if case.is_together else CpuSession
+    with closing(opener(LocalGroup(), [point.job], hot=hot)) as session:
+        wrong: tuple[Wrong, ...] = session.run(
+            point.job, Batch(**{"iterations": 20, **batch})
+        ).wrong
+        return wrong
+
+
+@tiered(("mode", "hot", "size_bytes", "kind"), CELLS + KEPT, 3)
+def test_what_is_left_out_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mode: str, hot: bool, size_bytes: int, kind: PlantKind
+) -> None:
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
+    with plant(kind, CPU_MODES[mode][-1]):
+        assert wrong_of(mode, hot, size_bytes)
+
+
+@tiered(("hot", "size_bytes"), [*product((True, False), SIZES)], 1)
+def test_what_is_right_is_right(
+    monkeypatch: pytest.MonkeyPatch, hot: bool, size_bytes: int
+) -> None:
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
+    assert not {mode: wrong for mode in CPU_MODES if (wrong := wrong_of(mode, hot, size_bytes))}

@@ -2,6 +2,7 @@
 that deadlock.
 """
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ def job(ranks: int, groups: str = "", mix: str = "", op: OpName = "allreduce") -
     (point,) = plan_points([case], LocalGroup())
     assert point.together is not None, point.waived
     return point.together
+
+
+def wrong_of(together: Together[Any], **batch: Any) -> tuple[Wrong, ...]:
+    """What is wrong in a repeat."""
+    options = SessionOptions(hot=True)
+    with closing(CpuTogether().open(LocalGroup(), [together], options)) as session:
+        return session.run(together, Batch(iterations=3, **batch)).wrong
 
 
 def test_two_groups_of_two_ranks(capfd: Capture, tmp_path: Path) -> None:
@@ -103,23 +111,13 @@ def test_wrong_elements_have_the_number_of_the_rank_among_all(
         "compare",
         lambda of, *_: Wrong(rank=of._rank, count=1, index=0, got="1", wanted="2"),
     )
-    apart = job(4, groups="0,1/2,3")
-    session = CpuTogether().open(LocalGroup(), [apart], SessionOptions(hot=True))
-    try:
-        wrong = session.run(apart, Batch(iterations=3)).wrong
-    finally:
-        session.close()
-    assert {one.rank for one in wrong} == {0, 1, 2, 3}
+    assert {one.rank for one in wrong_of(job(4, groups="0,1/2,3"))} == {0, 1, 2, 3}
 
 
 def test_an_order_that_deadlocks_ends_at_the_deadline_and_is_explained() -> None:
     crossed = replace(job(2, mix="allreduce:4K+alltoall:4K"), order="crossed")
-    session = CpuTogether().open(LocalGroup(), [crossed], SessionOptions(hot=True))
-    try:
-        with pytest.raises(HangError, match="before allreduce of ranks 0,1, and rank 0 launches"):
-            session.run(crossed, Batch(iterations=3, deadline_s=0.3))
-    finally:
-        session.close()
+    with pytest.raises(HangError, match="before allreduce of ranks 0,1, and rank 0 launches"):
+        wrong_of(crossed, deadline_s=0.3)
 
 
 def test_which_orders_can_deadlock() -> None:

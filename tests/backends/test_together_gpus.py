@@ -2,42 +2,45 @@
 results, alone and together; streams, regions, and what is refused.
 """
 
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
+from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.cuda import backend as cuda
-from collbench.backends.cuda.together import CudaTogether, CudaTogetherSession, TogetherRank
+from collbench.backends.cuda.together import TOGETHER, CudaTogetherSession, TogetherRank
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.bench.points import plan_points
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, HangError, ScheduleError
 from collbench.core.options import LaunchOrder
-from collbench.core.record import read
 from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.tiers import tiered
 
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
 
 
-def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together[Any]:
+def planned(**knobs: Any) -> Together[Any]:
     """What the planner makes of a case."""
+    case = Case(**{"op": "allreduce", "size_bytes": 1024, **knobs}).rounded()
+    (point,) = plan_points([case], LocalGroup())
+    assert point.together is not None, point.waived
+    assert (point.waived, point.plan is None) == ("", case.backend != "cuda")
+    return point.together
+
+
+def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together[Any]:
+    """Of the cuda backend."""
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
-    case = Case(**{"op": "allreduce", "backend": "cuda", "size_bytes": 1024, **KNOBS, **knobs})
-    (point,) = plan_points([case.rounded()], LocalGroup())
-    assert point.together is not None, point.waived
-    assert not point.waived
-    return point.together
+    return planned(backend="cuda", **{**KNOBS, **knobs})
 
 
 def samples_of(
@@ -47,18 +50,29 @@ def samples_of(
     options: GpuOptions | None = None,
     *,
     hot: bool = False,
-    batch: Batch | None = None,
+    opener: TogetherOpener[Any] = TOGETHER,
 ) -> Samples:
     """One repeat, and one more."""
     run_on(machine, together.n, monkeypatch)
-    session = CudaTogether().open(
-        LocalGroup(), [together], SessionOptions(hot=hot, gpu=options or GpuOptions())
-    )
-    try:
-        session.run(together, batch or Batch(iterations=2))
-        return session.run(together, batch or Batch(iterations=2))
-    finally:
-        session.close()
+    given = SessionOptions(hot=hot, gpu=options or GpuOptions())
+    with closing(opener.open(LocalGroup(), [together], given)) as session:
+        session.run(together, Batch(iterations=2))
+        return session.run(together, Batch(iterations=2))
+
+
+def assert_times(
+    samples: Samples, together: Together[Any], options: GpuOptions, machine: Machine
+) -> None:
+    """Of parts that are right: any two marks are 10 us apart here, between which there are two
+    launches. Each group has a stream of its own, and alone all take the main one.
+    """
+    launch_s = 1e-5 if options.isolated else 5e-6
+    assert samples.wrong == ()
+    assert samples.seconds == (pytest.approx(launch_s),) * together.n
+    assert samples.alone_s == pytest.approx(max(map(len, together.launches.orders)) * launch_s)
+    groups = {part.group: part.ranks for part in together.parts}
+    most = max(sum(rank in ranks for ranks in groups.values()) for rank in range(together.n))
+    assert machine.most_streams == (1 if most == 1 else 1 + most)
 
 
 GROUPS = [
@@ -79,16 +93,7 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     options = GpuOptions(launch="stream" if number % 3 == 1 else "graph", isolated=number % 4 == 3)
     together, machine = job(monkeypatch, ranks=ranks, **knobs), Machine(number)
     samples = samples_of(machine, together, monkeypatch, options, hot=number % 2 == 0)
-    assert samples.wrong == ()
-    assert len(samples.seconds) == ranks
-    # any two marks are 10 us apart here, between which there are two launches
-    launch_s = 1e-5 if options.isolated else 5e-6
-    assert samples.seconds == (pytest.approx(launch_s),) * ranks
-    assert samples.alone_s == pytest.approx(max(map(len, together.launches.orders)) * launch_s)
-    # each group has a stream of its own, and alone all take the main one
-    groups = {part.group: part.ranks for part in together.parts}
-    most = max(sum(rank in of_ranks for of_ranks in groups.values()) for rank in range(ranks))
-    assert machine.most_streams == (1 if most == 1 else 1 + most)
+    assert_times(samples, together, options, machine)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +220,8 @@ def test_regions_of_a_rank_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     together = job(monkeypatch, ranks=4, groups="0,1/1,2/2,3/1,3")
     run_on(Machine(8), 4, monkeypatch)
     session = CudaTogetherSession(LocalGroup(), [together], hot=True, options=GpuOptions())
-    try:
+    with closing(session):
         parts, arena_bytes, user_bytes = session._regions([together])
-    finally:
-        session.close()
     for rank in range(4):
         own = [part for part in parts if rank in part.ranks]
         for most, starts in (
@@ -248,7 +251,7 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "messages of one collective" in point.waived
     hosts = LocalGroup()
     hosts.hosts = ["a", "a", "b", "b"]
-    assert CudaTogether().why_not(hosts) == (
+    assert TOGETHER.why_not(hosts) == (
         "groups and mixes on GPUs are of one host: start all ranks there"
     )
 
@@ -259,28 +262,3 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
         together = job(monkeypatch, ranks=4, groups=groups, **free)
         assert max(map(len, together.launches.orders)) == parts
         assert sum(ctas(part.job) for part in together.parts[:1]) * parts <= 132
-
-
-@pytest.mark.exhaustive
-def test_rows_say_what_being_together_costs(
-    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same columns as on CPUs, and no ceiling: nobody knows what parts could reach together."""
-    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
-    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
-    run_on(Machine(10), 4, monkeypatch)
-    file = tmp_path / "out.csv"
-    code, _, err = invoke(
-        capfd,
-        *("sweep", "--backend", "cuda", "--groups", "0,1/2,3/0,2/1,3", "--op", "allreduce"),
-        *("--sizes", "1K", "--algo", "auto", "--transport", "p2p,ce", "-n", "4", "--repeats", "2"),
-        *("--csv", str(file)),
-    )
-    assert code == 0, err
-    waived, row = sorted(read(file), key=lambda one: one.status, reverse=True)
-    assert (waived.status, waived.transport) == ("waived", "ce")
-    assert (row.status, row.wrong, row.ranks, row.groups) == ("ok", 0, 4, "0,1/2,3/0,2/1,3")
-    # any two marks are 10 us apart, of 4 launches
-    assert (row.time_us, row.alone_us, row.over_alone) == pytest.approx((2.5, 5.0, 0.5))
-    assert row.algbw_gbs == pytest.approx(2 * 1024 / 2.5e-6 / 1e9)
-    assert (row.ceiling_gbs, row.limit) == (None, "")

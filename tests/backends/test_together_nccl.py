@@ -2,6 +2,7 @@
 every part's results, alone and together; communicators, buffers, hangs, and what is refused.
 """
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.nccl.together import NcclTogether, TogetherRank
+from collbench.backends.nccl.together import TOGETHER, TogetherRank
 from collbench.bench.points import is_apart, plan_points
 from collbench.core.case import Case
 from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
@@ -20,6 +21,8 @@ from collbench.core.peers import Variables, forced_by
 from collbench.core.record import read
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
+from tests.backends.test_together_gpus import assert_times, planned
+from tests.backends.test_together_gpus import samples_of as repeated
 from tests.support.commands import Capture, invoke
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
@@ -32,11 +35,7 @@ HANGS_S = 0.5  # so long a GPU is waited for where launches wait for each other
 
 def job(**knobs: Any) -> Together[Any]:
     """What the planner makes of a case."""
-    case = Case(backend="nccl", **{**KNOBS, **knobs})
-    (point,) = plan_points([case.rounded()], LocalGroup())
-    assert point.together is not None, point.waived
-    assert (point.waived, point.plan) == ("", None)
-    return point.together
+    return planned(backend="nccl", **{**KNOBS, **knobs})
 
 
 def samples_of(
@@ -50,19 +49,10 @@ def samples_of(
     """One repeat, and one more. Whatever came of them, NCCL gets all back, and nothing is called
     that it does not allow.
     """
-    run_on(nccl.machine, together.n, monkeypatch)
     try:
-        session = NcclTogether().open(
-            LocalGroup(), [together], SessionOptions(hot=hot, gpu=options or GpuOptions())
-        )
-        try:
-            session.run(together, Batch(iterations=2))
-            return session.run(together, Batch(iterations=2))
-        finally:
-            session.close()
+        return repeated(nccl.machine, together, monkeypatch, options, hot=hot, opener=TOGETHER)
     finally:
-        assert nccl.faults == []
-        assert nccl.left() == []
+        assert (nccl.faults, nccl.left()) == ([], [])
 
 
 GROUPS: list[tuple[int, dict[str, Any]]] = [
@@ -86,14 +76,8 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     options = GpuOptions(launch="stream" if number % 3 == 1 else "graph", isolated=number % 4 == 3)
     together = job(ranks=ranks, **knobs)
     samples = samples_of(nccl, together, monkeypatch, options, hot=number % 2 == 0)
-    assert samples.wrong == ()
-    # any two marks are 10 us apart here, between which there are two launches
-    launch_s = 1e-5 if options.isolated else 5e-6
-    assert samples.seconds == (pytest.approx(launch_s),) * ranks
-    assert samples.alone_s == pytest.approx(max(map(len, together.launches.orders)) * launch_s)
+    assert_times(samples, together, options, machine)
     groups = {part.group: part.ranks for part in together.parts}
-    most = max(sum(rank in of_ranks for of_ranks in groups.values()) for rank in range(ranks))
-    assert machine.most_streams == (1 if most == 1 else 1 + most)
     assert len(nccl.comms) == sum(map(len, groups.values()))
     assert {comm.state for comm in nccl.comms} == {"destroyed"}
 
@@ -126,18 +110,15 @@ def test_points_of_a_session_share_communicators(monkeypatch: pytest.MonkeyPatch
         )
     ]
     run_on(nccl.machine, 4, monkeypatch)
-    session = NcclTogether().open(LocalGroup(), jobs, SessionOptions(hot=True))
-    try:
+    with closing(TOGETHER.open(LocalGroup(), jobs, SessionOptions(hot=True))) as session:
         for one in (*jobs, *jobs):
             assert session.run(one, Batch(iterations=3)).wrong == ()
         # of a part alone, and of all, each timed and proved
-        assert {comm.graphs for comm in nccl.comms} == {4}
+        assert {len(comm.graphs) for comm in nccl.comms} == {4}
         # collectives and messages have windows apart
         kinds = [what for what, *_ in nccl.held.values()]
         assert kinds.count("comm_window_register") == 2 * 4
         assert kinds.count("comm_register") == 4
-    finally:
-        session.close()
     assert (len(nccl.comms), nccl.faults, nccl.left()) == (4, [], [])
 
 
@@ -307,6 +288,9 @@ def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_of_nccl_are_compared_with_ours(
     what: tuple[str, ...], capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And say what being together costs, in the same columns as on CPUs; without a ceiling: nobody
+    knows what parts could reach together.
+    """
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
     nccl = nccl_on(Machine(10), monkeypatch)
@@ -328,6 +312,8 @@ def test_rows_of_nccl_are_compared_with_ours(
         # any two marks are 10 us apart, of 4 launches
         assert (row.time_us, row.alone_us, row.over_alone) == pytest.approx((2.5, 5.0, 0.5))
         assert row.busbw_gbs == pytest.approx(rows[0].busbw_gbs)
+        assert (row.ceiling_gbs, row.limit) == (None, "")
+        assert not row.groups or row.algbw_gbs == pytest.approx(2 * 1024 / 2.5e-6 / 1e9)
     assert {(row.algo, row.proto, row.ctas) for row in rows[1:]} == {("library", "", 0)}
     assert "vs nccl" in out
     assert "Speedup over the fastest library: 1.00" in out

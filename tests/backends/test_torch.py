@@ -25,7 +25,7 @@ from collbench.core.peers import PEERS, forced_by
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
 from tests.support.commands import Capture
-from tests.support.torch_rank import HostTorchRank
+from tests.support.host_gpu import HostTorchRank
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 

@@ -19,9 +19,14 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.plan import Plan
 from tests.support.batteries import CPU_PROTOCOLS as PROTOS
-from tests.support.batteries import random_inputs, world_of
+from tests.support.batteries import (
+    UNEVEN_PAIRS,
+    drawn_counts,
+    random_inputs,
+    uneven_problem,
+    world_of,
+)
 from tests.support.tiers import tiered
-from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 from tests.support.written import schedule_of
 
 RANKS, MOST = 3, 700

@@ -22,6 +22,7 @@ from collbench.planning.planner import resolve
 from collbench.planning.price.bound import Bound, bound, efficiency
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
+from tests.benchmarks.recorded_ceilings import links_of
 from tests.core.test_record import ROW
 from tests.support.tiers import tiered
 
@@ -88,14 +89,9 @@ def test_what_most_passes_limits() -> None:
 
 
 def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
-    named = {
-        name: RankLinks(topology, [gpu.id for gpu in topology.gpus]).joined(4)
-        for name in ("hgx-h200", "dgx-1", "pcie-4")
-        for topology in (machine_topology(name),)
-    }
+    named = {name: links_of(name).joined(4) for name in ("hgx-h200", "dgx-1", "pcie-4")}
     assert named == {"hgx-h200": "NVLink", "dgx-1": "NVLink", "pcie-4": "PCIe"}
-    two = machine_topology("gb200-nvl72")
-    assert RankLinks(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
+    assert links_of("gb200-nvl72").joined(72) == "NVLink"
 
 
 def ceilings_by(transports: Sequence[str], case: Case, links: RankLinks) -> list[Bound]:
@@ -110,7 +106,7 @@ def test_each_transport_has_a_ceiling_of_its_own() -> None:
     """Host memory is reached over PCIe, whatever else joins the GPUs; engines copy faster than
     kernels store.
     """
-    links = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    links = links_of("h200x4-vm")
     case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
     p2p, shm = ceilings_by(("p2p", "shm"), case, links)
     assert p2p.gbs == pytest.approx(STORES_GBS)
@@ -161,10 +157,8 @@ def test_a_library_may_use_all_links_of_a_cube(
     """NCCL runs a ring on every NVLink that a GPU has: the best of ours in the numbering of the
     ranks is no bound for it.
     """
-    topology = machine_topology(machine)
-    found = RankLinks(topology, [gpu.id for gpu in topology.gpus]).ceiling(
-        Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None
-    )
+    case = Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24)
+    found = links_of(machine).ceiling(case, None)
     assert found is not None
     assert found.gbs == pytest.approx(links * link_gbs)
 
@@ -232,26 +226,22 @@ def test_sums_in_the_switch_raise_the_ceiling_of_libraries(
 ) -> None:
     """What is published of healthy machines, with NCCL's default, is below it."""
     monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
-    topology = machine_topology(machine)
-    gpus = [gpu.id for gpu in topology.gpus]
     of_library = Case(op="allreduce", backend="nccl", ranks=ranks, size_bytes=1 << 30)
-    top = RankLinks(topology, gpus).ceiling(of_library, None)
+    top = links_of(machine).ceiling(of_library, None)
     assert top is not None and published_gbs < top.gbs < 2 * published_gbs
     assert top.limit.endswith("sums in the switch (NVLS)")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    plain = RankLinks(topology, gpus).ceiling(of_library, None)
+    plain = links_of(machine).ceiling(of_library, None)
     assert plain is not None and plain.gbs < top.gbs and "NVLS" not in plain.limit
-    gathered = Case(op="allgather", backend="nccl", ranks=ranks, size_bytes=1 << 30)
     monkeypatch.delenv("NCCL_NVLS_ENABLE")
-    same = RankLinks(topology, gpus).ceiling(gathered, None)
+    same = links_of(machine).ceiling(replace(of_library, op="allgather"), None)
     assert same is not None and "NVLS" not in same.limit
 
 
 def test_no_switch_and_no_old_gpu_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
     for name in ("dgx-2", "dgx-a100", "dgx-1v", "l40s-8"):
-        topology = machine_topology(name)
-        gpus = [gpu.id for gpu in topology.gpus]
-        case = Case(op="allreduce", backend="nccl", ranks=len(gpus), size_bytes=1 << 30)
-        top = RankLinks(topology, gpus).ceiling(case, None)
+        ranks = len(machine_topology(name).gpus)
+        case = Case(op="allreduce", backend="nccl", ranks=ranks, size_bytes=1 << 30)
+        top = links_of(name).ceiling(case, None)
         assert top is not None and "NVLS" not in top.limit

@@ -10,10 +10,8 @@ from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.case import Case
 from collbench.core.collectives import collective
-from collbench.machine.topology.machines import machine_topology
-from collbench.planning.links import RankLinks
 from tests.benchmarks.predict_published import MACHINES
-from tests.benchmarks.recorded_ceilings import RECORDED, rewritten
+from tests.benchmarks.recorded_ceilings import RECORDED, links_of, rewritten
 from tests.support.tiers import tiered
 
 MOST_PERCENT = 101.0  # a hundredth more than the best that was ever measured of a link
@@ -46,13 +44,12 @@ def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
 def test_no_published_row_is_above_the_links_of_its_machine(
     name: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topology = machine_topology(machine)
     for row in csv.DictReader(catalog.results()[name].read_text().splitlines()):
         has_nvls = "NCCL_NVLS_ENABLE=0" not in row["versions"]
         monkeypatch.setenv("NCCL_NVLS_ENABLE", str(int(has_nvls)))
         ranks, size_bytes = int(row["ranks"]), int(row["size_bytes"])
         op = collective(row["op"]).name
         case = Case(op=op, backend="nccl", ranks=ranks, size_bytes=size_bytes)
-        top = RankLinks(topology, [gpu.id for gpu in topology.gpus]).ceiling(case, None)
+        top = links_of(machine).ceiling(case, None)
         assert top is not None
         assert 100 * float(row["busbw_gbs"]) <= MOST_PERCENT * top.gbs

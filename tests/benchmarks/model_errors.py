@@ -13,11 +13,12 @@ profiles/errors/model.toml, measured over predicted times of the best rows: of e
 problems by constants that were fitted to the others, and with --fit 0 by the shipped constants.
 """
 
-import csv
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from contextlib import closing
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from collbench.core.case import Case
 from collbench.core.errors import UsageError
 from collbench.core.knobs import KNOBS
 from collbench.core.options import Settings
+from collbench.core.record import Record, Writer, read
 from collbench.launch.local import LocalGroup
 from collbench.machine.formats import described
 from collbench.planning.limits import Limits
@@ -53,52 +55,38 @@ _AXES = ("op", "root", "placement", "ranks", "dtype", "redop", "size_bytes")
 class Point(NamedTuple):
     """A row that was measured, and its plan."""
 
-    row: dict[str, str]
+    row: Record
     plan: Plan
     seconds: float
 
 
 def points_of(file: Path) -> list[Point]:
     """The rows of our kernels or CPU ranks, by the least of their repeats."""
-    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     found = []
-    for row in csv.DictReader(lines):
-        if row["status"] != "ok" or row["backend"] not in ("cuda", "cpu"):
+    for row in read(file):
+        if row.status != "ok" or row.backend not in ("cuda", "cpu"):
             continue
         try:
             plan = resolve(_case(row), Limits(memory_bytes=_MEMORY)).plan
         except UsageError:
             continue  # a knob of that row means something else by now
-        seconds = min(map(float, row["repeat_times_us"].split(";"))) * 1e-6
-        if row["backend"] == "cuda" and "pdl" not in row and plan.kernel is not None:
+        if row.backend == "cuda" and row.pdl == "auto" and plan.kernel is not None:
             object.__setattr__(plan.kernel, "pdl", "off")  # measured before there was such a knob
-        found.append(Point(row, plan, seconds))
+        found.append(Point(row, plan, min(row.repeat_times_us) * 1e-6))
     return found
 
 
-def _case(row: dict[str, str]) -> Case:
+def _case(row: Record) -> Case:
     """The case of a row, without the knobs that do not matter to it."""
-    unheeded = {"buffsize"} if row["backend"] == "cpu" or row["transport"] == "ce" else set()
-    if row["backend"] == "cpu":
+    unheeded = {"buffsize"} if row.backend == "cpu" or row.transport == "ce" else set()
+    if row.backend == "cpu":
         unheeded |= {"p2p", "reload", "specialize", "pdl", "threads", "unroll", "cluster"}
-    elif row["transport"] == "ce":
+    elif row.transport == "ce":
         unheeded |= {"unroll", "threads", "cluster", "p2p", "direct"}
-    if row["proto"] == "ll128":
-        unheeded |= {"unroll"}
-    else:
-        unheeded |= {"reload"}
-    if row["proto"] == "simple":
-        unheeded |= {"specialize"}
-    knobs = {knob.name: knob.default for knob in KNOBS} | {
-        name: row[name] for name in row.keys() - unheeded
-    }
-    types = {field.name: type(field.default) for field in fields(Case)}
-    whole = {"ranks", "size_bytes", "root"} | {name for name in types if types[name] is int}
-    values = {
-        name: int(knobs[name] or 0) if name in whole else knobs[name]
-        for name in (*(knob.name for knob in KNOBS), "backend", *_AXES)
-    }
-    return Case(**values)  # type: ignore[arg-type]  # each of its field's type
+    unheeded |= {"unroll"} if row.proto == "ll128" else {"reload"}
+    unheeded |= {"specialize"} if row.proto == "simple" else set()
+    heeded = {knob.name for knob in KNOBS} - unheeded
+    return Case(**{name: getattr(row, name) for name in (*heeded, "backend", *_AXES)})
 
 
 def cases_of(backend: str, count: int, limits: Limits) -> list[Case]:
@@ -115,20 +103,10 @@ def draw(backend: str, count: int, file: Path) -> None:
     family, group = FAMILY.load(backend), LocalGroup()
     assert not family.is_peer
     cases = cases_of(backend, count, family.limits(Settings().max_memory))
-    measurement = Measurement(plan_points(cases, group), group, Settings(repeats=5))
-    try:
+    with closing(Measurement(plan_points(cases, group), group, Settings(repeats=5))) as measurement:
         measurement.open()
-        with file.open("w", newline="") as out:
-            writer = None
-            for record in measurement.records():
-                row = asdict(record)
-                row["repeat_times_us"] = ";".join(map(str, row["repeat_times_us"]))
-                writer = writer or csv.DictWriter(out, list(row))
-                if out.tell() == 0:
-                    writer.writeheader()
-                writer.writerow(row)
-    finally:
-        measurement.close()
+        with closing(Writer(file)) as writer:
+            writer.write(measurement.records())
 
 
 def errors(name: str, logs: Iterable[float]) -> str:
@@ -207,16 +185,14 @@ def main(
     logs = [math.log(price(one.plan, values) / one.seconds) for one in held]
     print(f"{'rows that were not fitted':<24} {'rows':>4}     bias   median      90%     most")
     print(errors("all", logs))
-    keys: dict[str, Callable[[dict[str, str]], str]] = {
-        "ranks": lambda row: f"{row['ranks']} ranks",
-        "proto": lambda row: row["proto"],
-        "transport": lambda row: row["transport"],
-        "algo": lambda row: row["algo"],
-        "size": lambda row: next(
-            name for most, name in _BANDS.items() if int(row["size_bytes"]) <= most
-        ),
-    }
-    for key in keys.values():
+    keys: tuple[Callable[[Record], str], ...] = (
+        lambda row: f"{row.ranks} ranks",
+        attrgetter("proto"),
+        attrgetter("transport"),
+        attrgetter("algo"),
+        lambda row: next(name for most, name in _BANDS.items() if row.size_bytes <= most),
+    )
+    for key in keys:
         groups: dict[str, list[float]] = {}
         for one, log in zip(held, logs, strict=True):
             groups.setdefault(key(one.row), []).append(log)
@@ -227,9 +203,9 @@ def main(
 
 def _problems(points: list[Point], *axes: str) -> list[list[Point]]:
     """The rows of each problem, in the order of the problems' first rows."""
-    rivals: dict[tuple[str, ...], list[Point]] = {}
+    rivals: dict[object, list[Point]] = {}
     for point in points:
-        rivals.setdefault(tuple(point.row[name] for name in (*_AXES, *axes)), []).append(point)
+        rivals.setdefault(attrgetter(*_AXES, *axes)(point.row), []).append(point)
     return list(rivals.values())
 
 
@@ -247,7 +223,7 @@ def _intervals(
         values = fit_to(others[:fit_points])
         logs += [
             (
-                int(ones[0].row["size_bytes"]),
+                ones[0].row.size_bytes,
                 min(one.seconds for one in ones) / min(price(one.plan, values) for one in ones),
             )
             for ones in own
@@ -283,13 +259,10 @@ def _by_auto(rivals: list[Point]) -> Point | None:
     row = rivals[0].row
     opened = {knob.name: knob.default for knob in KNOBS}
     case = replace(_case(row), **opened)
-    limits = Limits(memory_bytes=_MEMORY, model=row["device"], joined="NVLink")
+    limits = Limits(memory_bytes=_MEMORY, model=row.device, joined="NVLink")
     chosen = resolve(case, limits).case
-    same = [
-        one
-        for one in rivals
-        if all(one.row[name] == getattr(chosen, name) for name in ("algo", "proto", "transport"))
-    ]
+    way = attrgetter("algo", "proto", "transport")
+    same = [one for one in rivals if way(one.row) == way(chosen)]
     return same[0] if len(same) == 1 else None
 
 

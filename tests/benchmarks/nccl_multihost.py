@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from collbench.core import catalog
 from collbench.core.collectives import collective
 from collbench.core.text import table
@@ -29,17 +31,12 @@ from collbench.planning.nccl.machine import Fabric, NcclMachine, nccl_machine
 from collbench.planning.nccl.price import NcclPrice, nccl_price
 from collbench.planning.price.cluster import cluster_of
 from collbench.planning.price.constants import gpu_costs
+from tests.benchmarks.predict_published import MACHINES
 from tests.support.tables import cells_of
 
 FILE = Path(__file__).with_name("multihost-published.csv")
-# Published rows of one host or one rack, in profiles/results: their machine and part.
-_ONE_HOST = {
-    "h200x8-published": ("hgx-h200", "fit"),
-    "b200x8-published": ("hgx-b200", "fit"),
-    "h100x8-published": ("hgx-h100", "held"),
-    "a100x8-published": ("dgx-a100", "held"),
-    "gb200x72-published": ("gb200-nvl72", "held"),
-}
+# Of the published rows of one host or one rack, in profiles/results, those that are fitted to.
+_FIT = ("h200x8-published", "b200x8-published")
 # A row's GPU holds the word: the machine of the catalogue whose links it has, or its architecture,
 # its links and GB/s of a ring, by the number of NVLinks: H800 has 8 of 18, V100 of NV2 has 6; xGMI
 # of MI355X as in rates.py; PCIe 5 x16.
@@ -173,24 +170,20 @@ def published() -> tuple[Published, ...]:
 
 def _of_one_host() -> Iterator[Published]:
     """Rows out of place of profiles/results/*-published.csv."""
-    for name, (machine_name, part) in _ONE_HOST.items():
-        machine = _like(machine_name)
+    for name in sorted(MACHINES, key=lambda name: name not in _FIT):
+        machine, part = _like(MACHINES[name]), "fit" if name in _FIT else "held"
         rows = csv.DictReader(catalog.results()[name].read_text().splitlines())
         for place, row in enumerate(rows, 2):
             if row["status"] != "ok" or row["placement"] != "out":
                 continue
             about = row["device"] + row["versions"]
             gpus = int(row["ranks"]) // machine.hosts
-            own = {
-                **{"op": row["op"], "gpu": name, "fabric": "", "proto": "", "is_tuned": ""},
-                **{"hosts": str(machine.hosts), "gpus_per_host": str(gpus)},
-                **{"size_bytes": row["size_bytes"], "time_us": row["time_us"], "busbw_gbs": ""},
-                **{
-                    "algo": "ring" * (row["algo"] == "ring"),
-                    "nvls": "off" if "NVLS off" in about else "",
-                },
-                **{"is_healthy": "yes", "part": part, "source": row["versions"]},
-            }
+            own = {name: row[name] for name in ("op", "size_bytes", "time_us")}
+            own |= {"gpu": name, "hosts": str(machine.hosts), "gpus_per_host": str(gpus)}
+            own |= dict.fromkeys(("fabric", "proto", "is_tuned", "busbw_gbs"), "")
+            own |= {"is_healthy": "yes", "part": part, "source": row["versions"]}
+            own["algo"] = "ring" * (row["algo"] == "ring")
+            own["nvls"] = "off" if "NVLS off" in about else ""
             like = replace(machine, gpus=int(row["ranks"]))
             yield _published(place, own, like)
 
@@ -204,11 +197,8 @@ def _published(place: int, row: dict[str, str], machine: NcclMachine) -> Publish
 
 def of(part: str, healthy: Sequence[str] = ("yes", "unknown")) -> list[Published]:
     """The rows of a part."""
-    return [one for one in published() if one.row["part"] == part and _is(one, healthy)]
-
-
-def _is(one: Published, healthy: Sequence[str]) -> bool:
-    return one.row["is_healthy"] in healthy
+    rows = (one for one in published() if one.row["part"] == part)
+    return [one for one in rows if one.row["is_healthy"] in healthy]
 
 
 def error(one: Published, own: Constants | None = None) -> float:
@@ -218,11 +208,7 @@ def error(one: Published, own: Constants | None = None) -> float:
 
 def quantile(values: Iterable[float], share: float) -> float:
     """Between the two values that are next."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.quantile(list(values), share))
 
 
 def by_range(rows: Sequence[Published]) -> Iterator[list[str]]:

@@ -28,10 +28,15 @@ RECORDED = (
 )
 
 
+def links_of(machine: str) -> RankLinks:
+    """The links of a rank on each of the machine's GPUs."""
+    topology = machine_topology(machine)
+    return RankLinks(topology, [gpu.id for gpu in topology.gpus])
+
+
 def with_ceilings(rows: Iterator[dict[str, str]]) -> Iterator[dict[str, str]]:
     """Rows whose ceiling is that of today, where they have one. NVLS was off in all of them."""
-    topology = machine_topology(MACHINE)
-    ceilings = RankLinks(topology, [gpu.id for gpu in topology.gpus])
+    ceilings = links_of(MACHINE)
     for row in rows:
         if row["ceiling_gbs"]:
             row |= _ceiling(row, ceilings)

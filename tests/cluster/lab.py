@@ -153,6 +153,18 @@ class Cluster:
             done = self.run(*words, host=where)
             assert done.returncode == 0, done.stderr
 
+    def slow_path(self, host: int, to: int, rate: str, others: str) -> None:
+        """Slow what a host sends to another, and less what it sends to all others."""
+        self.shape(host, "handle 1: htb default 1")
+        peer = f"u32 match ip dst {NETWORK}.{to + 1}/32"
+        for command in (
+            f"class add dev eth0 parent 1: classid 1:1 htb rate {others}",
+            f"class add dev eth0 parent 1: classid 1:3 htb rate {rate}",
+            f"filter add dev eth0 protocol ip parent 1: prio 1 {peer} flowid 1:3",
+        ):
+            done = self.run("tc", *command.split(), host=host)
+            assert done.returncode == 0, done.stderr
+
 
 @contextmanager
 def cluster(hosts: int, *, has_one_name: bool = False) -> Iterator[Cluster]:

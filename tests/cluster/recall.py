@@ -13,10 +13,9 @@ from collections import defaultdict
 from itertools import product
 from shlex import split
 
-from tests.cluster.lab import NETWORK, Cluster, cluster
+from tests.cluster.lab import Cluster, cluster
 from tests.support.commands import result_of
 from tests.support.runs import environment
-from tests.support.two_hosts import slow_path
 
 HOSTS = (4, 8)
 MBIT = 40  # of a good link
@@ -36,10 +35,7 @@ def plant(lab: Cluster, kind: str, slower: int, host: int, to: int) -> Named | N
         lab.shape(one, link.format(MBIT))
         lab.shape(one, is_sending=False)
     if kind == KINDS[2]:
-        lab.shape(host)
-        address = f"{NETWORK}.{to + 1}"
-        for command in slow_path("eth0", address, f"{rate}mbit", f"{MBIT}mbit"):
-            assert lab.run("tc", *command.split(), host=host).returncode == 0
+        lab.slow_path(host, to, f"{rate}mbit", f"{MBIT}mbit")
         return "path", (host, to), "out"
     if kind in KINDS:
         is_sending = kind == KINDS[0]

@@ -17,7 +17,8 @@ from collbench.core.record import read
 from collbench.doctor.saved_checks import read_nodes
 from tests.cluster.faults import BEFORE, COLLBENCH, HOSTS, MEANWHILE, SRUN, tried
 from tests.cluster.lab import Cluster, cluster, missing
-from tests.support.runs import ROOT, environment, library, mpirun, needs_mpi
+from tests.cluster.test_mpirun import by_mpirun
+from tests.support.runs import ROOT, environment, needs_mpi
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -28,13 +29,6 @@ pytestmark = [
 
 LAUNCHERS = ("srun", "mpirun")
 SHORT = split("sweep --op allreduce --backend cpu --algo ring --sizes 1K --repeats 1 --iters 2")
-NAMES = ["h1", "h2", "h3", "h4"]
-# options of ssh, a host, and the words of a command
-SSH = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do shift; done
-host=$1; shift
-exec nsenter -t $(cat /run/$host.pid) --net --uts --ipc --mount --pid --wdns=$PWD sh -c "$*"
-"""
 # lines of Slurm, UCX and MPI that say that something is not as it should be
 COMPLAINTS = re.compile(r"pmi2|UCX +(WARN|ERROR)|error stack")
 
@@ -51,14 +45,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 def four_ranks(folder: Path, launcher: str) -> list[str]:
     """What starts a rank on every host."""
-    if launcher == "srun":
-        return SRUN
-    ssh = folder / "ssh"
-    ssh.write_text(SSH)
-    ssh.chmod(0o755)
-    is_mpich = library() == "MPICH"
-    by = "-launcher ssh -launcher-exec {} -hosts" if is_mpich else "--mca plm_rsh_agent {} --host"
-    return [mpirun() or "mpirun", *by.format(ssh).split(), ",".join(NAMES), "-n", "4"]
+    return SRUN if launcher == "srun" else by_mpirun(folder, [1] * HOSTS)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

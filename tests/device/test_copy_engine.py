@@ -3,8 +3,7 @@ simulated runtime; and the kernels compile.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -58,17 +57,12 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, **what: Any) -> Pla
     )
 
 
-@contextmanager
 def session_of(
     plan: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch, **more: Any
-) -> Iterator[CudaSession]:
+) -> closing[CudaSession]:
     run_on(machine, plan.n, monkeypatch)
     of = {"hot": False, "options": GpuOptions(), **more}
-    session = CudaSession(LocalGroup(), [plan], **of)
-    try:
-        yield session
-    finally:
-        session.close()
+    return closing(CudaSession(LocalGroup(), [plan], **of))
 
 
 def wrong_of(

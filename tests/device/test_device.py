@@ -3,6 +3,7 @@ demand, on GPUs made of NumPy arrays.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, groupby, pairwise, product
@@ -51,7 +52,6 @@ from tests.support.structures import enumerators, structure
 from tests.support.tiers import pairwise_of, tiered
 from tests.support.written import schedule_of
 
-RANKS = (2, 3, 4, 5, 8)
 AUTOMATIC_RANKS = (2, 3, 4, 8)
 RUNS = (Run(0), Run(0), Run(1))
 
@@ -287,69 +287,57 @@ def assert_addresses(plan: Plan, args: Sequence[SimpleNamespace]) -> None:
     """
     shared = shared_region(plan)
     taken: list[list[tuple[int, int]]] = [[(0, CONTROL_BYTES)] for _ in range(plan.n)]
+    both: tuple[Counter[object], Counter[object]] = Counter(), Counter()
     for rank, mine in enumerate(args):
-        at = layout(plan, rank)
-        buffers = plan.problem.buffers(rank)
-        assert (
-            place_of(mine.tmp),
-            place_of(mine.state),
-            place_of(mine.abort),
-            place_of(mine.reports),
-        ) == tuple(
-            ((rank, rank, ARENA), offset) for offset in (at.tmp, STATES_AT, ABORT_AT, REPORTS_AT)
-        )
-        assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (
-            ((rank, rank, USER), buffers.in_offset),
-            ((rank, rank, USER), buffers.out_offset),
-        )
-        assert (mine.set, mine.rank, mine.ranks) == (stride_bytes(plan.problem), rank, plan.n)
+        at, program = layout(plan, rank), lower(plan, rank)
+        assert_own(plan, rank, mine)
         tmp = at.tmp, at.tmp + plan.channels * mine.tmp_stride
         if shared == ARENA:
             taken[rank].append(tmp)
         else:
             assert_apart([(0, CONTROL_BYTES), tmp], at.total)
-        for e, end in enumerate(mine.sending[: len(lower(plan, rank).sending)]):
-            theirs = args[end.peer].receiving[: len(lower(plan, end.peer).receiving)]
-            flag = where(end.remote_flag)
-            (number,) = [
-                number for number, other in enumerate(theirs) if where(other.local_flag) == flag
-            ]
-            other = theirs[number]
-            assert other.peer == rank
-            assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
-            assert (where(other.remote_flag), where(other.slots), other.slots_stride) == (
-                where(end.local_flag),
-                where(end.slots),
-                end.slots_stride,
-            )
-            assert (other.remote_flag_stride, other.local_flag_stride, other.per_loop) == (
-                end.local_flag_stride,
-                end.remote_flag_stride,
-                end.per_loop,
-            )
-            assert (where(end.local_flag)[:2], where(end.remote_flag)[:2]) == (
-                (rank, shared),
-                (end.peer, shared),
-            )
-            for one, viewer in ((end, rank), (other, end.peer)):
-                assert_buffers(plan, one, viewer)
+        for known, found, ends in zip(
+            both, (program.sending, program.receiving), (mine.sending, mine.receiving), strict=True
+        ):
+            for one, end in zip(found, ends[: len(found)], strict=True):
+                assert_buffers(plan, end, rank)
+                own = rank, where(end.local_flag), end.local_flag_stride
+                other = end.peer, where(end.remote_flag), end.remote_flag_stride
+                assert (own[1][:2], other[1][:2]) == ((rank, shared), (end.peer, shared))
+                sides = (own, other) if known is both[0] else (other, own)
+                known[*sides, one.port, where(end.slots), end.slots_stride, end.per_loop] += 1
+        for one, end in zip(program.sending, mine.sending, strict=False):
             parts = [
                 (end.local_flag, end.local_flag_stride, FLAG_LINE_BYTES),
                 (end.remote_flag, end.remote_flag_stride, FLAG_LINE_BYTES),
             ]
-            assert (end.slots == 0) == (not lower(plan, rank).sending[e].has_fifo)
+            assert (end.slots == 0) == (not one.has_fifo)
             if end.slots:
-                owner = rank if plan.p2p == "pull" else end.peer
-                assert where(end.slots)[:2] == (owner, shared)
+                assert where(end.slots)[:2] == (rank if plan.p2p == "pull" else end.peer, shared)
                 parts.append((end.slots, end.slots_stride, plan.slots * mine.slot_bytes))
             for address, stride, size in parts:
                 owner, _, first = where(address)
                 starts = [first + channel * stride for channel in range(plan.channels)]
                 taken[owner] += [(start, start + size) for start in starts]
+    assert both[0] == both[1]
     for rank, ranges in enumerate(taken):
-        assert_apart(
-            ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end
-        )
+        at = layout(plan, rank)
+        assert_apart(ranges, at.total if shared == ARENA else at.fifos_end)
+
+
+def assert_own(plan: Plan, rank: int, mine: SimpleNamespace) -> None:
+    """What is a rank's alone lies where its layout says."""
+    at, buffers = layout(plan, rank), plan.problem.buffers(rank)
+    for address, region, offset in (
+        (mine.tmp, ARENA, at.tmp),
+        (mine.state, ARENA, STATES_AT),
+        (mine.abort, ARENA, ABORT_AT),
+        (mine.reports, ARENA, REPORTS_AT),
+        (vars(mine)["in"], USER, buffers.in_offset),
+        (mine.out, USER, buffers.out_offset),
+    ):
+        assert place_of(address) == ((rank, rank, region), offset)
+    assert (mine.set, mine.rank, mine.ranks) == (stride_bytes(plan.problem), rank, plan.n)
 
 
 def where(address: int) -> tuple[int, int, int]:

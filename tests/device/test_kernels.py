@@ -1,8 +1,9 @@
 """The kernels' sources: they compile for every GPU, keep all operands in registers, access 16 bytes
-at a time and name no schedule.
+at a time and name no schedule. Nothing of stamps and of unequal blocks is in one without them.
 """
 
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from itertools import cycle, islice, product
@@ -14,6 +15,7 @@ import pytest
 from collbench.core.case import Case
 from collbench.core.collectives import ALL_OPS, OPS, OpName
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.device import compile as device_compile
 from collbench.device.compile import (
     SOURCES,
     Source,
@@ -31,7 +33,7 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.litmus import BY_NAME, litmus_source
-from tests.support.nvrtc import Nvrtc, compiled_once, instructions, nvrtc_for
+from tests.support.nvrtc import Nvrtc, code_bytes, compiled_once, instructions, nvrtc_for
 from tests.support.tables import cells_of, values_of
 from tests.support.tiers import pairwise_of, tiered
 
@@ -238,3 +240,43 @@ def words(text: str) -> set[str]:
     ['all', 'reduce', 'ring', 'step']
     """
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text)}
+
+
+_TRACED_LINE = re.compile(r'^ *(?:TRACED\(.*\)|#include "trace\.cuh")\n', re.MULTILINE)
+_BLOCKS = re.compile(
+    r"^#ifdef BLOCKS\n(?:(?!#(?:else|endif)).*\n)*(?:#else\n((?:(?!#endif).*\n)*))?#endif\n",
+    re.MULTILINE,
+)
+# another number of sources, targets, tracks or loops repeats lines that these have
+DIFFERENT = [
+    kind for kind in SHAPES if not re.search(" of (many|tracks|loops|one)|many|counted", kind)
+]
+
+
+def bare(folder: Path) -> Path:
+    """The sources without any line that only stamps or unequal blocks have."""
+    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (folder / "trace.cuh").unlink()
+    for file in folder.glob("*.cu*"):
+        text = _TRACED_LINE.sub("", file.read_text()).replace(" TRACE_PARAMETER", "")
+        assert not re.search("TRACE|STAMP|stamp", text), file.name
+        text = _BLOCKS.sub(lambda found: found[1] or "", text)
+        text = re.sub(r"^struct Block \{\n.*\n\};\n", "", text, flags=re.MULTILINE)
+        assert not re.search(r"BLOCKS|\bBlock\b|\bblocks\[", re.sub("//.*", "", text)), file.name
+        file.write_text(text)
+    return folder
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "arch"), list(product(DIFFERENT, (70, 90))))
+def test_kernels_have_stamps_if_traced_and_no_byte_of_what_they_do_not_use(
+    kind: str, arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = resolve(SHAPES[kind], limits_of(arch)).plan
+    source = kernel_source(plan, 0)
+    assert not {"BLOCKS", "TRACE"} & {name for name, _ in source.macros}
+    code = compiled(source, arch)
+    traced = compiled(kernel_source(plan, 0, is_traced=True), arch)
+    assert code_bytes(traced) > code_bytes(code)
+    monkeypatch.setattr(device_compile, "SOURCES", bare(tmp_path / "device"))
+    assert compiled(source, arch) == code

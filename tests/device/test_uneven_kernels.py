@@ -29,11 +29,10 @@ from tests.device.test_copy_engine import wrong_of
 from tests.device.test_device import HOST_MODES, MODES, RUNS, Mode, assert_right
 from tests.device.test_device import plan_for as plan_of
 from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
-from tests.support.batteries import placements, world_of
+from tests.support.batteries import UNEVEN_PAIRS, drawn_counts, placements, uneven_problem, world_of
 from tests.support.device import Gpus, Run
 from tests.support.structures import structure
 from tests.support.tiers import tiered
-from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
 COPIED = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
 

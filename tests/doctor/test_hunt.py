@@ -14,7 +14,7 @@ import pytest
 
 from collbench.core.pairwise import Mode, PairSample, PairWorld, Where
 from collbench.doctor.hunt import read
-from collbench.doctor.hunt.places import Place
+from collbench.doctor.hunt.places import Flow, Place
 from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
@@ -36,6 +36,7 @@ WORLDS = (
     *((1, 4, "all", 5), (1, 8, "all", 5), (2, 4, "all", 5), (4, 4, "all", 3), (4, 8, "all", 3)),
     *((64, 1, "quick", 3), (16, 8, "quick", 3), (256, 1, "quick", 3), (1024, 1, "quick", 3)),
 )
+FLOWS: tuple[Flow, ...] = ("both", "out", "in")
 DAILY = ((4, 1, "all", 5), (1, 8, "all", 5), (4, 4, "all", 3), (64, 1, "quick", 3))
 
 
@@ -77,53 +78,32 @@ def test_squares_use_other_hosts_that_are_not_bad() -> None:
     assert packed(edges) == [((0, 2), (5, 9)), ((0, 5), (2, 9))]
 
 
-def _planted(rng: np.random.Generator, ranks: PairWorld, what: str) -> list[tuple[Place, float]]:
-    """Places of a kind with their factors."""
+def _planted(
+    rng: np.random.Generator, ranks: PairWorld, choice: str
+) -> Iterator[list[tuple[Place, float]]]:
+    """Places with their factors, of each kind that samples can show at all, and as nothing else."""
     hosts, width = len(ranks.host_names), max(ranks.local) + 1
     host, *other = (int(number) for number in rng.permutation(hosts)[:3])
     rank = int(rng.integers(ranks.n))
-    two = (rank, (rank + width) % ranks.n) if hosts > 1 else (rank, (rank + 1) % ranks.n)
+    two = sorted((rank, (rank + (width if hosts > 1 else 1)) % ranks.n))
     little, much = rng.uniform(1.3, 3), rng.uniform(2, 4)
-    places: dict[str, list[tuple[Place, float]]] = {
-        "host": [(Place("host", (host,)), little)],
-        "sending": [(Place("host", (host,), "out"), little)],
-        "receiving": [(Place("host", (host,), "in"), little)],
-        "rank": [(Place("rank", (rank,)), little)],
-        "rank sending": [(Place("rank", (rank,), "out"), little)],
-        "rail": [(Place("rail", (rank % width,)), little)],
-        "pair": [(Place("pair", (min(two), max(two))), much)],
-    }
-    if other:
-        ends = min(host, other[0]), max(host, other[0])
-        places["path"] = [(Place("path", ends), much)]
-        places["one way"] = [(Place("path", (host, other[0]), "out"), much)]
-    if len(other) > 1 and hosts >= 16:
+    if hosts > 2:
+        yield from ([(Place("host", (host,), flow), little)] for flow in FLOWS)
+    if width > 1:
+        yield from ([(Place("rank", (rank,), flow), little)] for flow in FLOWS[:2])
+    if width > 1 and hosts > 3:
+        yield [(Place("rail", (rank % width,)), little)]
+    if width > 1 and choice == "all":
+        yield [(Place("pair", (two[0], two[1])), much)]
+    if hosts > 2 and choice == "all":
+        ends = sorted((host, other[0]))
+        yield [(Place("path", (ends[0], ends[1])), much)]
+        yield [(Place("path", (host, other[0]), "out"), much)]
+    if hosts >= 16:
         # in no quick round partners, which two rounds could not tell from three slow paths
         second = (host + 2) % hosts
-        places["two hosts"] = [(Place("host", (one,)), much) for one in (host, second)]
-        places["host and one more sending"] = [
-            (Place("host", (host,)), much),
-            (Place("host", (second,), "out"), much),
-        ]
-    return places.get(what, [])
-
-
-KINDS = (
-    *("host", "sending", "receiving", "rank", "rank sending", "rail", "pair", "path", "one way"),
-    *("two hosts", "host and one more sending"),
-)
-
-
-def _is_possible(ranks: PairWorld, what: str, choice: str) -> bool:
-    """Whether samples can show such a place at all, and as nothing else."""
-    hosts, width = len(ranks.host_names), max(ranks.local) + 1
-    if what in ("rank", "rank sending", "pair"):
-        return width > 1 and (what != "pair" or choice == "all")
-    if what == "rail":
-        return width > 1 and hosts > 3
-    if what in ("path", "one way"):
-        return hosts > 2 and choice == "all"
-    return hosts > 2
+        for flow in FLOWS[:2]:
+            yield [(Place("host", (host,)), much), (Place("host", (second,), flow), much)]
 
 
 @tiered(("shape", "draws"), product(WORLDS, (1, 12)), product(DAILY, (1,)))
@@ -134,17 +114,15 @@ def test_what_is_planted_is_named_and_nothing_else(
     ranks = world(hosts, width)
     rng = np.random.default_rng([hosts, width, draws])
     tried = 0
-    for what, _ in product(KINDS, range(draws)):
-        places = _planted(rng, ranks, what) if _is_possible(ranks, what, choice) else []
-        if places:
-            table = draw(rng, ranks, choice, repeats, rng.uniform(0.01, 0.05))
-            for place, factor in places:
-                slow_down(table, ranks, place, factor)
-            expected = sorted(
-                (place for place, _ in places), key=lambda one: (one.kind, one.key, one.flow)
-            )
-            assert named(table, ranks) == expected, (what, places)
-            tried += 1
+    for places in (places for _ in range(draws) for places in _planted(rng, ranks, choice)):
+        table = draw(rng, ranks, choice, repeats, rng.uniform(0.01, 0.05))
+        for place, factor in places:
+            slow_down(table, ranks, place, factor)
+        expected = sorted(
+            (place for place, _ in places), key=lambda one: (one.kind, one.key, one.flow)
+        )
+        assert named(table, ranks) == expected, places
+        tried += 1
     assert tried >= 3 * draws
 
 

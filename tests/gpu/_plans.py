@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS
@@ -29,11 +26,18 @@ from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.together import Part, Together
 from collbench.schedules.ir import Schedule, build
-from tests.support.batteries import PAIRS, placements, problem, world_of
-from tests.support.random_schedules import random_allreduce, random_blocks
+from tests.support.batteries import (
+    PAIRS,
+    UNEVEN_PAIRS,
+    drawn_counts,
+    placements,
+    problem,
+    uneven_problem,
+    world_of,
+)
+from tests.support.random_schedules import draw_allreduce, draw_blocks
 from tests.support.runs import ROOT
 from tests.support.tables import cells_of, values_of
-from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
 PartJob = TypeVar("PartJob", bound=Plan | Case)
 Knobs = dict[str, Any]
@@ -198,22 +202,8 @@ def one_protocol(proto: str, n: int) -> list[Plan]:
 
 def random_schedules(n: int) -> list[Schedule]:
     """Valid schedules over n ranks that nobody registered, always the same ones."""
-    schedules: list[Schedule] = []
-
-    @settings(
-        max_examples=SCHEDULES,
-        database=None,
-        derandomize=True,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.one_of(random_allreduce(n), random_blocks(n)))
-    def draw(schedule: Schedule) -> None:
-        schedules.append(schedule)
-
-    draw()
-    return schedules
+    draws = (draw_allreduce, draw_blocks)
+    return [draws[seed % len(draws)](random.Random(seed), n) for seed in range(SCHEDULES)]
 
 
 def random_plans(n: int) -> list[Plan]:

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.runs import ROOT, environment, mpirun
+from tests.support.runs import ROOT, mpirun, said_by
 
 LIMIT_S = 280.0  # of a batch, which may have to compile its kernels first
 RESTARTS = 3  # of a batch that a fault of a GPU ended, behind the plan at fault
@@ -67,29 +67,14 @@ def started(model: str, ranks: int, arguments: Sequence[str]) -> list[str]:
 
 def run(command: Sequence[str], limit_s: float) -> Ended:
     """Run a command to its end, or to its limit."""
-    start = time.monotonic()
+    start, of = time.monotonic(), {"cwd": ROOT, "stdin": subprocess.DEVNULL}
     try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-        return Ended(
-            code=done.returncode,
-            seconds=time.monotonic() - start,
-            stdout=done.stdout,
-            stderr=done.stderr,
-        )
+        done = said_by(command, limit_s, **of)
+        code, stdout, stderr = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as error:
-        stdout, stderr = (
-            (text or b"").decode(errors="replace") for text in (error.stdout, error.stderr)
-        )
-        return Ended(code=-1, seconds=time.monotonic() - start, stdout=stdout, stderr=stderr)
+        said = ((text or b"").decode(errors="replace") for text in (error.stdout, error.stderr))
+        code, (stdout, stderr) = -1, said
+    return Ended(code=code, seconds=time.monotonic() - start, stdout=stdout, stderr=stderr)
 
 
 def failures_with_four(gpus: int, name: str) -> list[str]:

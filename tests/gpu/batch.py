@@ -194,8 +194,7 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
 
 def expected(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
     """The outputs of the reference."""
-    interpreted = through_fifos(plan)
-    return reference.ReferenceSession().once(interpreted, inputs)
+    return reference.ReferenceSession().once(through_fifos(plan), inputs)
 
 
 def why_unsound(samples: Samples, n: int) -> str:
@@ -211,19 +210,30 @@ def why_unsound(samples: Samples, n: int) -> str:
     return ""
 
 
-def report(what: str, why: str) -> int:
-    """Print what was tried and why it failed; returns the number of failures."""
-    say(f"FAIL {what}: {why}" if why else f"right: {what}")
-    return int(bool(why))
+class Tally:
+    """What a batch of a group of n has tried so far."""
+
+    def __init__(self, group: Group, n: int) -> None:
+        self.of, self.failures, self.start = f"{group.kind} group of {n}", 0, time.monotonic()
+
+    def report(self, what: str, why: str) -> None:
+        """Print what was tried and why it failed."""
+        say(f"FAIL {what}: {why}" if why else f"right: {what}")
+        self.failures += bool(why)
+
+    def end(self, tried: str, more: str = "") -> int:
+        """Print how many failed; returns the exit code."""
+        took = f"{time.monotonic() - self.start:.1f} s"
+        say(f"SUMMARY {tried}, {self.of}: {self.failures} wrong{more}, {took}")
+        return 1 if self.failures else 0
 
 
 def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measured_plans) -> int:
     """The measuring path with its checks, in every way to launch."""
-    plans, failures = make(n), 0
+    plans, tally = make(n), Tally(group, n)
+    shared = options_for(n)
     for how, (hot, options) in HOW.items():
-        if n > device_count():
-            shared = options_for(n)
-            options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
+        options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
         session = cuda.CudaSession(group, plans, hot=hot, options=options)
         for number, plan in enumerate(plans):
             try:
@@ -233,16 +243,12 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
                     raise
                 say(f"left out: {describe(plan)}: {error.message}")  # ranks share the SMs
                 continue
-            failures += report(
+            tally.report(
                 f"{how}, {1e6 * max(samples.seconds):.1f} us: {describe(plan)}",
                 why_unsound(samples, n),
             )
         session.close()
-    say(
-        f"SUMMARY {len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels, {group.kind}"
-        f" group of {n}: {failures} wrong"
-    )
-    return 1 if failures else 0
+    return tally.end(f"{len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels")
 
 
 def run_together(group: Group, n: int) -> int:
@@ -270,8 +276,7 @@ def run_at_once(
     """Every job of every session, grouped and one after the other. hang: what an error says of an
     order that deadlocks.
     """
-    failures, ran, start = 0, 0, time.monotonic()
-    shared = options_for(n)
+    tally, ran, shared = Tally(group, n), 0, options_for(n)
     for number, jobs in enumerate(sessions):
         how, (hot, options) = list(HOW.items())[number % len(HOW)]
         options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
@@ -293,17 +298,13 @@ def run_at_once(
                     why = f"seconds alone: {samples.alone_s}"
                 over_alone = max(samples.seconds) / (samples.alone_s or 1)
                 took = f"{1e6 * max(samples.seconds):.1f} us, {over_alone:.2f} x alone"
-                failures += report(f"{took}: {what}", why)
+                tally.report(f"{took}: {what}", why)
                 ran += 1
         version = session.version
         session.close()
-    failures += why_no_deadlock(group, n, opener, sessions[0][0], hang)
-    say(
-        f"SUMMARY {ran} launches of several collectives by {opener.name} ({version}),"
-        f" {len(sessions)} sessions, {group.kind} group of {n}: {failures} wrong,"
-        f" {time.monotonic() - start:.1f} s"
-    )
-    return 1 if failures else 0
+    tally.report("an order that deadlocks", why_no_deadlock(group, n, opener, sessions[0][0], hang))
+    by = f"by {opener.name} ({version}), {len(sessions)} sessions"
+    return tally.end(f"{ran} launches of several collectives {by}")
 
 
 def described_part(part: Part[Plan | Case]) -> str:
@@ -313,9 +314,9 @@ def described_part(part: Part[Plan | Case]) -> str:
 
 def why_no_deadlock(
     group: Group, n: int, opener: TogetherOpener[PartJob], job: Together[PartJob], hang: str
-) -> int:
-    """Two collectives that ranks launch in different orders must end at the deadline; returns 1 if
-    they do not, or if the error does not say why.
+) -> str:
+    """Two collectives that ranks launch in different orders must end at the deadline, and the error
+    must say why: what is wrong with it, or an empty text.
     """
     job = replace(job, order="crossed")
     options = replace(options_for(n), timeout_s=HANG_S)
@@ -325,10 +326,10 @@ def why_no_deadlock(
     except HangError as error:
         is_explained = all(words in error.message for words in (" of ranks ", "before", hang))
         say(f"as it should: {error.message}")
-        return report("an order that deadlocks", "" if is_explained else error.message)
+        return "" if is_explained else error.message
     finally:
         session.close()
-    return report("an order that deadlocks", "it did not")
+    return "it did not"
 
 
 def run_pretended(group: Group, n: int) -> int:
@@ -341,7 +342,7 @@ def run_spoiled(group: Group, n: int) -> int:
     """One element of one rank's output is overwritten after the kernel: the check must find exactly
     that one.
     """
-    rank, index, failures = n - 1, 4097, 0
+    rank, index, tally = n - 1, 4097, Tally(group, n)
     plans = [
         plan
         for plan in measured_plans(n)
@@ -356,16 +357,12 @@ def run_spoiled(group: Group, n: int) -> int:
             and (found[0].rank, found[0].count, found[0].index) == (rank, 1, index)
             and found[0].got != found[0].wanted
         )
-        failures += report(
+        tally.report(
             describe(plan),
             "" if is_it else f"found {found} instead of element {index} of rank {rank}",
         )
     session.close()
-    say(
-        f"SUMMARY {len(plans)} plans with a wrong element, {group.kind} group of {n}: {failures}"
-        " misjudged"
-    )
-    return 1 if failures else 0
+    return tally.end(f"{len(plans)} plans with a wrong element")
 
 
 def has_element(plan: Plan, rank: int, index: int) -> bool:
@@ -397,23 +394,17 @@ def run_nccl(group: Group, n: int) -> int:
     """NCCL's own collectives, every one with every type, and every type with every reduction, on
     each kind of user buffers, by the same checks.
     """
-    failures, version = 0, ""
     if why := nccl.BACKEND.why_not(group):
         say(f"SKIP {why}")
         return 0
-    cases = nccl_cases(n)
+    cases, tally = nccl_cases(n), Tally(group, n)
     # the second as if on several hosts: NCCL itself brings the ranks together
     for options in (GpuOptions(), GpuOptions(is_spread=True)):
         session = nccl.NcclSession(group, cases, hot=True, options=options)
         for case in cases if not options.is_spread else cases[:4]:
-            failures += report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
-        version = session.version
+            tally.report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
         session.close()
-    say(
-        f"SUMMARY {len(cases)} cases, NCCL by {version}, {group.kind} group of {n}:"
-        f" {failures} wrong"
-    )
-    return 1 if failures else 0
+    return tally.end(f"{len(cases)} cases, NCCL by {session.version}")
 
 
 def run_torch(group: Group, n: int) -> int:
@@ -421,34 +412,29 @@ def run_torch(group: Group, n: int) -> int:
     graphs, and without a launcher some isolated. What PyTorch refuses is printed, and a failure
     where it need not be refused.
     """
-    failures = refused = 0
     if why := torch.BACKEND.why_not(group):
         say(f"SKIP {why}")
         return 0
-    cases, start = torch_cases(n), time.monotonic()
+    cases, tally, refused = torch_cases(n), Tally(group, n), 0
     few = [case for case in cases if case.algo != "library"] + cases[:12]
     ways = [(GpuOptions(timeout_s=TIMEOUT_S), cases)]
     if group.kind == "local":
         ways.append((GpuOptions(timeout_s=TIMEOUT_S, isolated=True), few))
     for options, tried in ways:
         session = torch.TorchSession(group, tried, hot=True, options=options)
-        say(f"open after {time.monotonic() - start:.1f} s: {session.version}")
+        say(f"open after {time.monotonic() - tally.start:.1f} s: {session.version}")
         for case in tried:
             how = f"isolated {options.isolated}, {described(case)}"
             try:
                 samples = session.run(case, Batch(iterations=4, single_launches=3))
-                failures += report(how, why_unsound(samples, n))
+                tally.report(how, why_unsound(samples, n))
             except RefusedError as error:
                 refused += 1
-                failures += report(how, "" if may_be_refused(case) else error.message)
+                tally.report(how, "" if may_be_refused(case) else error.message)
                 say(f"refused: {error.message}")
         session.close()
-    say(
-        f"SUMMARY {sum(len(tried) for _, tried in ways)} cases, PyTorch by {session.version},"
-        f" {group.kind} group of {n}: {failures} wrong, {refused} refused,"
-        f" {time.monotonic() - start:.1f} s"
-    )
-    return 1 if failures else 0
+    count = sum(len(tried) for _, tried in ways)
+    return tally.end(f"{count} cases, PyTorch by {session.version}", f", {refused} refused")
 
 
 def run_mpi_on_gpus(group: Group, n: int) -> int:
@@ -456,17 +442,13 @@ def run_mpi_on_gpus(group: Group, n: int) -> int:
     in host memory that GPUs map, so that all but MPI's own copies is as on GPU memory.
     """
     mpi.MpiGpuRank = MappedMpiGpuRank  # type: ignore[misc]
-    cases, failures, start = mpi_cases(n), 0, time.monotonic()
+    cases, tally = mpi_cases(n), Tally(group, n)
     session = mpi.MpiGpuSession(group, cases, hot=False, options=GpuOptions(timeout_s=TIMEOUT_S))
     for case in cases:
         samples = session.run(case, Batch(iterations=4, single_launches=3))
-        failures += report(described(case), why_unsound(samples, n))
+        tally.report(described(case), why_unsound(samples, n))
     session.close()
-    say(
-        f"SUMMARY {len(cases)} cases, {session.device}, {session.version}, {group.kind} group of"
-        f" {n}: {failures} wrong, {time.monotonic() - start:.1f} s"
-    )
-    return 1 if failures else 0
+    return tally.end(f"{len(cases)} cases, {session.device}, {session.version}")
 
 
 def special_inputs(what: Problem, seed: int) -> list["Array"]:
@@ -487,7 +469,7 @@ def special_inputs(what: Problem, seed: int) -> list["Array"]:
 
 def run_special(group: Group, n: int) -> int:
     """Sentinel on special_inputs(): the reference's bits, but that any NaN stands for another."""
-    plans, failures = special_plans(n), 0
+    plans, tally = special_plans(n), Tally(group, n)
     session = cuda.CudaSession(group, plans, hot=True, options=options_for(n))
 
     def plain(outputs: Sequence["Array"]) -> list["Array"]:
@@ -502,12 +484,9 @@ def run_special(group: Group, n: int) -> int:
             wanted = expected(plan, inputs)
         for _ in range(3):
             why = differs(plan, plain(session.once(plan, inputs)), plain(wanted))
-            failures += report(describe(plan), why)
+            tally.report(describe(plan), why)
     session.close()
-    say(
-        f"SUMMARY {len(plans)} plans of special values, {group.kind} group of {n}: {failures} wrong"
-    )
-    return 1 if failures else 0
+    return tally.end(f"{len(plans)} plans of special values")
 
 
 OTHER: dict[str, Callable[[Group, int], int]] = {

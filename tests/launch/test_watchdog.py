@@ -117,6 +117,7 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
         comm=None,
         watchdog=SimpleNamespace(limit=limit, guarded=nullcontext, fate=None),
         abort_waits=None,
+        open_parts=set(),
         perform=perform,
     )
     workers = _MpiWorkerGroup(cast(Any, group), Watched, 0)

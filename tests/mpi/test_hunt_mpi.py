@@ -5,9 +5,8 @@ of them when a rank dies or stops, or somebody presses Ctrl-C.
 import os
 import signal
 import sys
-from collections.abc import Callable
-from itertools import product
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -28,22 +27,16 @@ pytestmark = needs_mpi
 HUNT = [sys.executable, "-m", "collbench", "hunt", "--backend", "cpu"]
 
 
-def hunt(folder: Path, *more: str) -> list[str]:
-    return [*HUNT, "--csv", str(folder / "rows.csv"), *more]
-
-
-def _local(command: list[str]) -> list[str]:
-    return [*command, "--ranks", "3"]
-
-
-def _by_launcher(command: list[str]) -> list[str]:
-    return under_mpirun(3, command)
+def hunt(folder: Path, *more: str, ranks: int = 3, way: str = "mpirun") -> list[str]:
+    """A hunt whose ranks mpirun starts, or which forks them."""
+    command = [*HUNT, "--csv", str(folder / "rows.csv"), *more]
+    return under_mpirun(ranks, command) if way == "mpirun" else [*command, "--ranks", str(ranks)]
 
 
 @pytest.mark.exhaustive
 def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
-    command = hunt(tmp_path, "--size", "10001", "--json", "-")
-    with Run(tmp_path, under_mpirun(2, command)) as run:
+    command = hunt(tmp_path, "--size", "10001", "--json", "-", ranks=2)
+    with Run(tmp_path, command) as run:
         assert run.finish() in (0, 1, 5), run.stderr  # other tests run beside it
         assert '"verdicts": [' in run.stdout
         assert "every result compared" in run.stderr
@@ -52,24 +45,19 @@ def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
     ranks, samples = read([tmp_path / "rows.csv"])
     assert ranks.n == 2
     measured = {(one.a, one.b, one.mode) for one in samples}
-    assert measured == {
-        (a, b, mode)
-        for a, b in product(range(2), repeat=2)
-        if a != b
-        for mode in ("alone", "together")
-    }
+    assert measured == {(a, b, mode) for a, b in ((0, 1), (1, 0)) for mode in ("alone", "together")}
     assert all(one.gbs and one.size_bytes == 10001 for one in samples)
 
 
 @pytest.mark.exhaustive
 def test_which_pairs_are_asked_for_is_kept_and_said(tmp_path: Path) -> None:
     asked = ("--size", "1000", "--alone", "--json", "-", "--where")
-    with Run(tmp_path, under_mpirun(2, hunt(tmp_path, *asked, "inside"))) as run:
+    with Run(tmp_path, hunt(tmp_path, *asked, "inside", ranks=2)) as run:
         assert run.finish() in (0, 1, 5), run.stderr  # other tests run beside it
         assert result_of(run.stdout)["where"] == "inside"
         assert "Asked inside hosts: " in run.stderr
         assert {one.where for one in read([run.csv])[1]} == {"inside"}
-    with Run(tmp_path, under_mpirun(2, hunt(tmp_path, *asked, "network"))) as run:
+    with Run(tmp_path, hunt(tmp_path, *asked, "network", ranks=2)) as run:
         assert run.finish() == 3
         assert "--where network needs ranks on several hosts" in run.stderr
 
@@ -85,18 +73,11 @@ def test_topo_measures_the_pairs_of_a_launcher(tmp_path: Path) -> None:
         assert "# 4 measurements in" in run.stderr
 
 
-def _words(value: object) -> str:
-    """A parameter as every process of the tests spells it."""
-    return str(getattr(value, "__name__", value)).strip("_")
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("started", [_local, _by_launcher], ids=_words)
-def test_wrong_bytes_have_no_rate(
-    tmp_path: Path, started: Callable[[list[str]], list[str]]
-) -> None:
-    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "0.4")
-    with Run(tmp_path, started(corrupt("byte", command))) as run:
+@pytest.mark.parametrize("way", ["alone", "mpirun"])
+def test_wrong_bytes_have_no_rate(tmp_path: Path, way: str) -> None:
+    short = split("--size 1000 --pairs quick --alone --budget 0.4")
+    with Run(tmp_path, corrupt("byte", hunt(tmp_path, *short, way=way))) as run:
         assert run.finish() == 1
         assert "2 bytes came out wrong" in run.stderr
         _, samples = read([run.csv])
@@ -105,16 +86,15 @@ def test_wrong_bytes_have_no_rate(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("rank", "started"), [(0, _local), (2, _by_launcher)], ids=_words)
+@pytest.mark.parametrize(("rank", "way"), [(0, "alone"), (2, "mpirun")])
 @pytest.mark.parametrize(
     ("number", "words"),
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "is stopped (SIGSTOP)")],
 )
 def test_a_lost_rank_is_named_within_a_deadline(
-    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]], number: int, words: str
+    tmp_path: Path, rank: int, way: str, number: int, words: str
 ) -> None:
-    command = hunt(tmp_path, "--timeout", str(STUCK_TIMEOUT_S))
-    with Run(tmp_path, started(command)) as run:
+    with Run(tmp_path, hunt(tmp_path, "--timeout", str(STUCK_TIMEOUT_S), way=way)) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(3)[rank], number)
         assert run.finish(STUCK_LIMIT_S) == 4
@@ -124,15 +104,13 @@ def test_a_lost_rank_is_named_within_a_deadline(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("started", [_local, _by_launcher], ids=_words)
-def test_ctrl_c_leaves_nothing_behind(
-    tmp_path: Path, started: Callable[[list[str]], list[str]]
-) -> None:
-    with Run(tmp_path, started(hunt(tmp_path))) as run:
+@pytest.mark.parametrize("way", ["alone", "mpirun"])
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, way: str) -> None:
+    with Run(tmp_path, hunt(tmp_path, way=way)) as run:
         kept = run.wait_for_rows()
         os.killpg(run.process.pid, signal.SIGINT)
         # Open MPI's mpirun kills ranks before they speak
-        of_open_mpi = started is _by_launcher and library() == "Open MPI"
+        of_open_mpi = way == "mpirun" and library() == "Open MPI"
         assert run.finish() == (1 if of_open_mpi else 130)
         assert of_open_mpi or "Rows send, columns receive" in run.stdout
         assert run.csv.read_text().startswith(kept)

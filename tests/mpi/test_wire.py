@@ -5,6 +5,7 @@ send, and what somebody else sends meanwhile is found there.
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -38,12 +39,9 @@ def measured(cases: Sequence[Case]) -> tuple[list[Record], str]:
     """The rows of cases, and what the ledger says of them."""
     group = LocalGroup()
     settings = Settings(wire=True, iterations=LAUNCHES, repeats=1)
-    measurement = Measurement(plan_points(cases, group), group, settings)
-    try:
+    with closing(Measurement(plan_points(cases, group), group, settings)) as measurement:
         measurement.open()
         rows = list(measurement.records())
-    finally:
-        measurement.close()
     assert [row.status for row in rows] == ["ok"] * len(cases)
     return rows, " ".join(ledger_lines(measurement.ledgers, 10_000))
 

@@ -6,7 +6,7 @@ python -m tests.mutants --count 5000 --seed 1
 import click
 
 from tests.mutants.lowering import action_mutant, program_mutant
-from tests.mutants.report import lowered, mutants, table, unchanged
+from tests.mutants.report import mutants, noticed, table, unchanged
 
 
 @click.command()
@@ -14,12 +14,15 @@ from tests.mutants.report import lowered, mutants, table, unchanged
 @click.option("--seed", default=1, show_default=True, help="What is drawn.")
 def main(count: int, seed: int) -> None:
     """Break valid schedules; print what the reference shows and what the check refuses."""
-    print(*table(mutants(count, seed)), sep="\n")
-    print("\nvalid schedules", *table(unchanged(count // 10, seed)), sep="\n")
-    print("\nactions of CPUs, noticed by", *lowered(action_mutant, count // 10, seed), sep="\n")
-    print(
-        "\nprograms of kernels, noticed by", *lowered(program_mutant, count // 25, seed), sep="\n"
-    )
+    print(table(mutants(count, seed)))
+    print("\nvalid schedules", table(unchanged(count // 10, seed)), sep="\n")
+    for what, make, some in (
+        ("actions of CPUs", action_mutant, 10),
+        ("kernels", program_mutant, 25),
+    ):
+        print(f"\nfaults in {what} that data showed")
+        for fault, (shown, of) in noticed(make, count // some, seed).items():
+            print(f"{fault:<58}{shown:>6} of {of}")
 
 
 main()

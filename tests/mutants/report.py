@@ -2,10 +2,12 @@
 
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import Random
+
+import pandas as pd
 
 from tests.mutants.judge import Judgement, judge, why_refused
 from tests.mutants.lowering import Found
@@ -51,48 +53,29 @@ def rule_of(refused: str) -> str:
     return next((name for said, name in RULES.items() if re.search(said, refused)), refused)
 
 
-def table(judged: Iterable[Judgement]) -> list[str]:
-    """Of each kind of fault: mutants; those that are wrong or hang on the reference, and in another
-    order only, each with how many the check refuses; those that were right in every order that was
-    tried, and how many of these the check refuses.
+def table(judged: Iterable[Judgement]) -> str:
+    """Of each kind of fault: mutants that are wrong or hang on the reference, or in another order
+    only, or were right in every order that was tried; each with those that the check refuses.
     """
-    rows: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    rules: Counter[str] = Counter()
+    rows, rules = list[tuple[str, str, str]](), Counter[str]()
     for found in judged:
-        where = (
-            "reference"
-            if found.reference != "right"
-            else "elsewhere"
-            if found.elsewhere != "right"
-            else "right"
-        )
-        for name in (found.subject.fault, "all"):
-            rows[name].update(["mutants", where, *([f"{where} refused"] if found.refused else [])])
+        place = {"reference": found.reference, "another order": found.elsewhere}
+        where = next((name for name, verdict in place.items() if verdict != "right"), "right")
+        rows.append((found.subject.fault, where, "refused" if found.refused else "accepted"))
         if where == "right" and found.refused:
             rules[rule_of(found.refused)] += 1
-    columns = (
-        "mutants",
-        "reference",
-        "reference refused",
-        "elsewhere",
-        "elsewhere refused",
-        "right",
-        "right refused",
-    )
-    lines = [f"{'fault':<28}" + "".join(f"{name:>18}" for name in columns)]
-    lines += [
-        f"{name:<28}" + "".join(f"{rows[name][column]:>18}" for column in columns)
-        for name in sorted(rows, key=lambda name: name == "all")
-    ]
-    lines += ["", "right in every order tried, and refused for:"]
-    lines += [f"{count:>6}  {rule}" for rule, count in rules.most_common()]
-    return lines
+    counts = pd.DataFrame(rows, columns=["fault", "wrong", "check"])
+    counted = pd.crosstab(counts["fault"], [counts["wrong"], counts["check"]], margins=True)
+    lines = [f"{count:>6}  {rule}" for rule, count in rules.most_common()]
+    return "\n".join([str(counted), "", "right in every order tried, and refused for:", *lines])
 
 
-def lowered(make: Callable[[Random, int], Found], count: int, seed: int) -> list[str]:
-    """Of each fault in what a schedule is lowered to: by what it was noticed, and how often."""
+def noticed(
+    make: Callable[[Random, int], Found], count: int, seed: int
+) -> dict[str, tuple[int, int]]:
+    """Of each fault in what a schedule is lowered to: how often data showed it, and of how many."""
     found = Counter(make(Random(f"{seed} {number}"), number) for number in range(count))
-    return [
-        f"{fault:<58}{by or 'nothing':>16}{times:>6}"
-        for (fault, by), times in sorted(found.items())
-    ]
+    return {
+        fault: (found[Found(fault, True)], found[Found(fault, True)] + found[Found(fault, False)])
+        for fault, _ in sorted(found)
+    }

@@ -8,7 +8,7 @@ it found one.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import attrgetter
 from random import Random
 from typing import TypeVar
@@ -41,6 +41,7 @@ from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import draw_allreduce, draw_blocks, draw_exchange
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", At, int)
 RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
 CHANGED = attrgetter("programs", "pulled", "pending_pulls", "pushed", "ready", "chunks")
 
@@ -126,11 +127,10 @@ class Draft:
             [(track.name, [list(steps) for steps in track.rounds]) for track in program]
             for program in self.schedule.programs
         ]
-        self.pulled, self.pending_pulls = (
-            dict(self.schedule.pulled),
-            dict(self.schedule.pending_pulls),
+        names = ("pulled", "pending_pulls", "pushed", "ready")
+        self.pulled, self.pending_pulls, self.pushed, self.ready = (
+            dict(getattr(self.schedule, name)) for name in names
         )
-        self.pushed, self.ready = dict(self.schedule.pushed), dict(self.schedule.ready)
 
     def made(self) -> Schedule:
         programs = tuple(
@@ -150,6 +150,10 @@ class Draft:
             ready=self.ready,
         )
 
+    def tracks(self) -> list[list[list[Step]]]:
+        """The rounds of every track of every rank."""
+        return [rounds for program in self.programs for _, rounds in program]
+
     def track(self, least: int = 1) -> list[list[Step]]:
         """A track of some rank with that many rounds; [] if the draw has fewer."""
         program = self.chance.choice([program for program in self.programs if program])
@@ -160,8 +164,7 @@ class Draft:
         """A round and a step in it that is as wanted."""
         found = [
             (steps, s)
-            for program in self.programs
-            for _, rounds in program
+            for rounds in self.tracks()
             for steps in rounds
             for s, step in enumerate(steps)
             if wanted(step)
@@ -194,6 +197,14 @@ class Draft:
         """One item fewer."""
         k = self.chance.randrange(len(items))
         return items[:k] + items[k + 1 :]
+
+    def drop_edge(self, of: dict[Key, frozenset[Edge]]) -> Key | None:
+        """One edge fewer of some key, which is returned; None if there is none."""
+        if not of:
+            return None
+        key = self.chance.choice(sorted(of))
+        of[key] -= {self.chance.choice(sorted(of[key]))}
+        return key
 
     def swapped_in(self, items: tuple[Item, ...], new: Callable[[Item], Item]) -> tuple[Item, ...]:
         """One item replaced by what `new` makes of it."""
@@ -314,8 +325,7 @@ def cyclic_wait(draft: Draft) -> bool:
     """A rank receives what it needs for later before it sends what others wait for."""
     found = [
         (rounds, a, b)
-        for program in draft.programs
-        for _, rounds in program
+        for rounds in draft.tracks()
         for a in range(len(rounds))
         for b in range(a + 1, len(rounds))
         if any(step.send for step in rounds[a]) and any(step.recv for step in rounds[b])
@@ -346,16 +356,8 @@ def redirect_to_another_peer(draft: Draft) -> bool:
 
 
 def redirect_to_another_port(draft: Draft) -> bool:
-    ports = sorted(
-        {
-            edge.port
-            for program in draft.programs
-            for _, rounds in program
-            for steps in rounds
-            for step in steps
-            for edge in (*step.send, *step.recv)
-        }
-    )
+    steps = chain.from_iterable(chain.from_iterable(draft.tracks()))
+    ports = sorted({edge.port for step in steps for edge in (*step.send, *step.recv)})
 
     def moved(edge: Edge) -> Edge:
         return Edge(edge.peer, draft.chance.choice([p for p in ports if p != edge.port] or ["?"]))
@@ -381,8 +383,7 @@ def detour(draft: Draft) -> bool:
     """What a step writes is written to another chunk of the output, or to scratch, and copied."""
     found = [
         (rounds, r, s)
-        for program in draft.programs
-        for _, rounds in program
+        for rounds in draft.tracks()
         for r, steps in enumerate(rounds)
         for s, step in enumerate(steps)
         if step.dst is not None
@@ -535,11 +536,7 @@ def pull_what_is_not_kept(draft: Draft) -> bool:
 
 def pull_less(draft: Draft) -> bool:
     """A message goes through its FIFO; waits for its pull may stay."""
-    if not draft.pulled:
-        return False
-    at = draft.chance.choice(sorted(draft.pulled))
-    draft.pulled[at] -= {draft.chance.choice(sorted(draft.pulled[at]))}
-    return True
+    return draft.drop_edge(draft.pulled) is not None
 
 
 def forget_a_pull(draft: Draft) -> bool:
@@ -587,35 +584,27 @@ def push_too_much(draft: Draft) -> bool:
 
 def push_less(draft: Draft) -> bool:
     """A message goes through its FIFO: right, unless others rely on its order."""
-    if not draft.pushed:
-        return False
-    at = draft.chance.choice(sorted(draft.pushed))
-    draft.pushed[at] -= {draft.chance.choice(sorted(draft.pushed[at]))}
-    return True
+    return draft.drop_edge(draft.pushed) is not None
 
 
 def forget_a_ready_signal(draft: Draft) -> bool:
     """A rank does not say that it has begun the launch."""
-    if not draft.ready:
-        return False
-    rank = draft.chance.choice(sorted(draft.ready))
-    draft.ready[rank] -= {draft.chance.choice(sorted(draft.ready[rank]))}
-    return True
+    return draft.drop_edge(draft.ready) is not None
 
 
 def redirect_a_ready_signal(draft: Draft) -> bool:
     """A rank says it to another peer, or on another port."""
-    if not draft.ready:
+    before = dict(draft.ready)
+    rank = draft.drop_edge(draft.ready)
+    if rank is None:
         return False
-    rank = draft.chance.choice(sorted(draft.ready))
     edges = {
         edge
         for at, steps in rounds_of(draft.schedule)
         for edge in message_chunks(steps)[1]
         if at.program == rank
     }
-    others = sorted(edges - draft.ready[rank])
-    draft.ready[rank] -= {draft.chance.choice(sorted(draft.ready[rank]))}
+    others = sorted(edges - before[rank])
     draft.ready[rank] |= set(draft.chance.sample(others, min(1, len(others))))
     return True
 

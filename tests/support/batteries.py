@@ -1,5 +1,8 @@
-"""Every registered (collective, algorithm) and the problems to try it on."""
+"""Every registered (collective, algorithm) and the problems to try it on; those of unequal blocks,
+zeros and a hot rank among them.
+"""
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,12 +11,14 @@ import numpy as np
 from collbench.backends.reference import ReferenceRun
 from collbench.backends.repeat import verify_in_process
 from collbench.core.case import Problem
-from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.collectives import OPS, UNEVEN_OPS, OpName, collective
 from collbench.core.dtypes import DtypeName, RedopName, dtype
+from collbench.core.uneven import is_matrix
 from collbench.core.world import World
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from tests.support.tiers import drawn
 
@@ -38,9 +43,17 @@ def problem(
     dtype: DtypeName = "float32",
     redop: RedopName = "sum",
     in_place: bool = False,
+    counts: tuple[int, ...] = (),
 ) -> Problem:
     return Problem(
-        op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place
+        op=op,
+        n=n,
+        root=root,
+        block_count=max(counts, default=count),
+        dtype=dtype,
+        redop=redop,
+        in_place=in_place,
+        counts=counts,
     )
 
 
@@ -89,3 +102,20 @@ def random_inputs(what: Problem, seed: int) -> list[np.ndarray]:
     if dtype(what.dtype).is_float:
         return [(rng.standard_normal(size) * 3).astype(kind) for size in sizes]
     return [rng.integers(0, 100, size).astype(kind) for size in sizes]
+
+
+UNEVEN_PAIRS = [(op, algo) for op in UNEVEN_OPS for algo in algorithms_of(op)]
+
+
+def drawn_counts(op: OpName, n: int, chance: random.Random, most: int = 150) -> tuple[int, ...]:
+    """Counts with many zeros, some small ones, and one that needs many loops."""
+    wanted = [
+        chance.choice((0, 0, 1, 3, 15, 64, 101)) for _ in range(n * n if is_matrix(op) else n)
+    ]
+    wanted[chance.randrange(len(wanted))] = most
+    return tuple(wanted)
+
+
+def uneven_problem(op: OpName, n: int, counts: tuple[int, ...], **more: Any) -> Problem:
+    """The problem of those counts."""
+    return problem(op, n, counts=counts, **more)

@@ -13,14 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(
-    (
-        found
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name))
-    ),
-    None,
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 WAIT_S = 60.0  # a start on two busy cores takes ten
 
 
@@ -144,20 +138,18 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    def _told(self, method: str) -> list[dict[str, Any]]:
-        return [told["params"] for told in self.events if told["method"] == method]
-
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
         found = self._told("Runtime.exceptionThrown") + self._told("Runtime.consoleAPICalled")
-        return [
-            *map(json.dumps, found),
-            *(one["entry"]["text"] for one in self._told("Log.entryAdded")),
-        ]
+        logged = [params["entry"]["text"] for params in self._told("Log.entryAdded")]
+        return [*map(json.dumps, found), *logged]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        return [one["request"]["url"] for one in self._told("Network.requestWillBeSent")]
+        return [params["request"]["url"] for params in self._told("Network.requestWillBeSent")]
+
+    def _told(self, method: str) -> list[dict[str, Any]]:
+        return [told["params"] for told in self.events if told["method"] == method]
 
     def close(self) -> None:
         """End the browser and all its children."""

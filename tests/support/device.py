@@ -25,10 +25,10 @@ import numpy as np
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.net.gpu_proxy import GpuProxy
 from collbench.backends.net.proxy import DataComm
+from collbench.backends.reference import reduce_step
+from collbench.backends.repeat import compare_output, prepare_buffers
 from collbench.core.case import Problem
-from collbench.core.collectives import collective
-from collbench.core.dtypes import divide, dtype, saturate, ufunc
-from collbench.core.pattern import PERIOD, inputs, reduced
+from collbench.core.dtypes import dtype
 from collbench.device.compile import kernel_source
 from collbench.device.layout import (
     ABORT_AT,
@@ -68,7 +68,13 @@ class Gpus:
     """
 
     def __init__(self, plan: Plan, seed: int = 0, *, any_size: bool = False) -> None:
-        self.begin(plan, seed)
+        self.plan, self.chance, self.changes = plan, random.Random(seed), 0
+        self.stride = stride_bytes(plan.problem)
+        self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
+        self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
+        self.views: dict[tuple[int, int, int], np.ndarray] = {}
+        self.flags: dict[tuple[int, int], np.ndarray] = {}
+        self.allowed: set[tuple[int, int, int]] = set()
         self.hosts = [
             np.zeros(layout(plan, rank).fifos_end if is_in_host(plan) else 0, np.uint8)
             for rank in range(plan.n)
@@ -105,16 +111,6 @@ class Gpus:
             tables_of(packed, sizes, plan.channels)
             for packed, sizes in zip(constants, self.sizes, strict=True)
         ]
-
-    def begin(self, plan: Plan, seed: int) -> None:
-        """Memory, and nothing looked up in it."""
-        self.plan, self.chance, self.changes = plan, random.Random(seed), 0
-        self.stride = stride_bytes(plan.problem)
-        self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
-        self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
-        self.views: dict[tuple[int, int, int], np.ndarray] = {}
-        self.flags: dict[tuple[int, int], np.ndarray] = {}
-        self.allowed: set[tuple[int, int, int]] = set()
 
     # Memory, as a rank sees it
 
@@ -241,73 +237,35 @@ class Gpus:
             is_patient = self.changes == before
 
     def stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
-        """The coroutines of each launch in turn."""
+        """The coroutines of each launch in turn. Asserts that its output is what the collective's
+        definition demands, and that an input which is not overwritten is unchanged.
+        """
         for number, run in enumerate(runs):
-            problem, phase = problem_of(self.plan, run), 1009 * number
-            self.fill(rank, run, phase)
-            args = self.args(rank, run)
+            problem = problem_of(self.plan, run)
+            at, kind = problem.buffers(rank), dtype(problem.dtype).numpy()
+            mine = self.users[rank][run.number * self.stride :][: at.total_bytes]
+            mine[:] = _POISON
+            source = mine[at.in_offset :][: at.in_bytes].view(kind)
+            target = mine[at.out_offset :][: at.out_bytes + at.guard_bytes].view(kind)
+            prepare_buffers(problem, rank, source, target, number)
+            args, given = self.args(rank, run), source.tobytes()
             ctas = [
                 Cta(self, rank, index, problem, args)
                 for index in range(self.plan.channels * self.sizes[rank]["TRACKS"])
             ]
             yield [one for cta in ctas for one in cta.coroutines()]
-            self.compare(rank, run, phase)
-            self.set_of(rank, run)[:] = _POISON
-
-    def set_of(self, rank: int, run: Run) -> np.ndarray:
-        return self.users[rank][run.number * self.stride :][
-            : problem_of(self.plan, run).buffers(rank).total_bytes
-        ]
-
-    def fill(self, rank: int, run: Run, phase: int) -> None:
-        """Write poison, then a rank's input, whose values start at a phase of the pattern."""
-        problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
-        mine[:] = _POISON
-        at = problem.buffers(rank)
-        mine[at.in_offset :][: at.in_bytes] = input_bytes(problem, rank, 0, at.in_bytes, phase)
-
-    def compare(self, rank: int, run: Run, phase: int) -> None:
-        """Assert that the output is what the collective's definition demands, and that an input
-        which is not overwritten is unchanged.
-        """
-        problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
-        at, item_bytes = problem.buffers(rank), problem.item_bytes
-        for block in problem.blocks(rank):
-            size, first = block.size * item_bytes, block.given_first
-            got = mine[at.out_offset + block.first * item_bytes :][:size]
-            if collective(problem.op).is_reduction:
-                wanted = _tiled(
-                    reduced(problem.dtype, problem.redop, problem.n), first, size, phase
-                )
-            else:
-                wanted = input_bytes(problem, block.giver, first, size, phase)
-            wrong = np.flatnonzero(got != wanted)
-            assert not len(wrong), (
-                f"rank {rank}, block at element {block.first}: {len(wrong)} of {size} bytes wrong,"
-                f" the first at {wrong[0]}"
-            )
-        behind = mine[at.out_offset + at.out_bytes :][: at.guard_bytes]
-        assert (behind == _POISON).all(), f"rank {rank} has bytes behind its output"
-        if not problem.in_place:
-            assert (
-                mine[at.in_offset :][: at.in_bytes]
-                == input_bytes(problem, rank, 0, at.in_bytes, phase)
-            ).all()
+            wrong = compare_output(problem, rank, target, number)
+            assert wrong is None, f"wrong: {wrong}"
+            assert problem.in_place or source.tobytes() == given
+            mine[:] = _POISON
 
 
 def reduced_bytes(plan: Plan, operands: Sequence[np.ndarray], is_divided: int) -> np.ndarray:
     """One step's arithmetic, on bytes."""
-    if len(operands) == 1:
-        return operands[0].copy()
-    kind = dtype(plan.problem.dtype)
+    kind = dtype(plan.problem.dtype).numpy()
     with np.errstate(all="ignore"):  # what lies past the end of a line is computed too
-        total = operands[0].view(kind.numpy()).astype(kind.accumulator())
-        for operand in operands[1:]:
-            ufunc(plan.problem.redop)(total, operand.view(kind.numpy()).astype(total.dtype), total)
-        if is_divided:
-            divide(total, plan.n)
-        saturate(total, kind)
-        return total.astype(kind.numpy()).view(np.uint8)
+        values = [operand.view(kind) for operand in operands]
+        return reduce_step(values, plan, is_complete=bool(is_divided)).copy().view(np.uint8)
 
 
 @lru_cache(maxsize=256)
@@ -318,22 +276,6 @@ def _user_ranges(problem: Problem, rank: int) -> list[tuple[int, int]]:
         (at.in_offset, at.in_offset + at.in_bytes),
         (at.out_offset, at.out_offset + at.out_bytes),
     ]
-
-
-def input_bytes(problem: Problem, rank: int, first: int, size: int, phase: int) -> np.ndarray:
-    """The bytes of a rank's input from element `first` on."""
-    return _tiled(
-        inputs(problem.dtype, problem.redop, problem.n, rank, collective(problem.op).is_reduction),
-        first,
-        size,
-        phase,
-    )
-
-
-def _tiled(values: np.ndarray, first: int, size: int, phase: int) -> np.ndarray:
-    return np.ascontiguousarray(
-        values[(np.arange(size // values.itemsize) + first + phase) % PERIOD]
-    ).view(np.uint8)
 
 
 def problem_of(plan: Plan, run: Run) -> Problem:

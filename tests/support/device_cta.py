@@ -4,6 +4,7 @@ coroutines of its threads and warps.
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 KIND, SIGNAL, FLAG = (
     SimpleNamespace(**enumerators(name)) for name in ("Kind", "Signal", "StepFlags")
 )
+# where what a program's part has begins
+FIRST = {what: f"first_{what[:-1]}" for what in ("rounds", "stages", "waits", "steps", "signals")}
 Coroutine = Iterator[bool]  # yields whether it waits for another coroutine
 
 
@@ -144,7 +147,7 @@ class Cta:
         self.gpus, self.rank, self.index, self.problem, self.a = gpus, rank, index, problem, args
         self.program, self.sizes = gpus.programs[rank], gpus.sizes[rank]
         self.track = self.program.tracks[index % self.sizes["TRACKS"]]
-        self.arrived: dict[str, int] = {}
+        self.arrived = 0
         self.seen_filled = [0] * len(args.receiving)
         self.seen_read = [0] * len(args.sending)
         self.done, self.launch = struct.unpack(
@@ -168,11 +171,11 @@ class Cta:
             struct.pack("<2I", walk.done, self.launch + 1), np.uint8
         )
 
-    def barrier(self, name: str, parties: int, own: dict[str, int]) -> Coroutine:
-        own[name] = own.get(name, 0) + 1
-        self.arrived[name] = self.arrived.get(name, 0) + 1
+    def barrier(self, parties: int, turn: int) -> Coroutine:
+        """turn: how often the coroutine has come to it."""
+        self.arrived += 1
         self.gpus.changes += 1
-        while self.arrived[name] < own[name] * parties:
+        while self.arrived < turn * parties:
             yield True
 
     def coroutines(self) -> list[Coroutine]:
@@ -181,59 +184,50 @@ class Cta:
             return [self.work(), self.hand_over()]
         return [self.flagged(lane) for lane in range(LANES)]
 
+    def part(self, of: SimpleNamespace, what: str) -> list[SimpleNamespace]:
+        """What a track, round or stage has of the program."""
+        first = getattr(of, FIRST[what])
+        found: list[SimpleNamespace] = getattr(self.program, what)[
+            first : first + getattr(of, what)
+        ]
+        return found
+
+    def stages(self, w: Walk) -> Iterator[SimpleNamespace]:
+        """Those of each slice of each round of each loop."""
+        while w.advance():
+            for round_ in self.part(self.track, "rounds"):
+                for number in range(w.slices):
+                    w.slice = number
+                    yield from self.part(round_, "stages")
+                w.slice = 0
+
     # simple.cu
-
-    def rounds(self) -> Iterator[SimpleNamespace]:
-        first = self.track.first_round
-        return iter(self.program.rounds[first : first + self.track.rounds])
-
-    def stages(self, round_: SimpleNamespace) -> Iterator[SimpleNamespace]:
-        return iter(self.program.stages[round_.first_stage : round_.first_stage + round_.stages])
-
-    def waits(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
-        return list(self.program.waits[stage.first_wait :][: stage.waits])
-
-    def steps(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
-        return list(self.program.steps[stage.first_step :][: stage.steps])
-
-    def signals(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
-        return list(self.program.signals[stage.first_signal :][: stage.signals])
 
     def work(self) -> Coroutine:
         """The workers."""
-        w, arrived = self.walk(), dict[str, int]()
-        while w.advance():
-            for round_ in self.rounds():
-                for number in range(w.slices):
-                    w.slice = number
-                    for stage in self.stages(round_):
-                        for flag in self.waits(stage):
-                            yield from self.wait(w, flag)
-                        for step in self.steps(stage):
-                            self.run_plain(w, step)
-                            yield False
-                        yield from self.barrier("all", 2, arrived)
-                w.slice = 0
+        w, turns = self.walk(), count(1)
+        for stage in self.stages(w):
+            for flag in self.part(stage, "waits"):
+                yield from self.wait(w, flag)
+            for step in self.part(stage, "steps"):
+                self.run_plain(w, step)
+                yield False
+            yield from self.barrier(2, next(turns))
         for flag in self.program.waits[self.track.first_back :][: self.track.backs]:
             yield from self.wait(w, flag)
         self.leave(w)
 
     def hand_over(self) -> Coroutine:
         """The last warp, which signals what is done."""
-        w, arrived = self.walk(), dict[str, int]()
+        w, turns = self.walk(), count(1)
         for flag in self.program.signals[self.track.first_ready :][: self.track.readies]:
             self.signal(w, flag)
         yield False
-        while w.advance():
-            for round_ in self.rounds():
-                for number in range(w.slices):
-                    w.slice = number
-                    for stage in self.stages(round_):
-                        yield from self.barrier("all", 2, arrived)
-                        for flag in self.signals(stage):
-                            self.signal(w, flag)
-                            yield False
-                w.slice = 0
+        for stage in self.stages(w):
+            yield from self.barrier(2, next(turns))
+            for flag in self.part(stage, "signals"):
+                self.signal(w, flag)
+                yield False
 
     def wait(self, w: Walk, flag: SimpleNamespace) -> Coroutine:
         is_data = flag.signal == SIGNAL.DATA
@@ -291,26 +285,23 @@ class Cta:
         """One thread of ll or sentinel, or warp of ll128: it has every LANES-th line or tile of a
         chunk.
         """
-        w, arrived = self.walk(), dict[str, int]()
+        w, turns = self.walk(), count(1)
         is_single, is_uncredited = self.sizes["SINGLE"], self.sizes["UNCREDITED"]
         ends = () if is_uncredited else self.a.sending[: self.sizes["SENDING"]]
         seen = [self.gpus.word(self.rank, w.local_flag(end)) for end in ends]
         if clears := PROTOCOLS.load(self.gpus.plan.proto).CLEARS:
             self.give_back(w, lane)
-        while w.advance():
-            for stage in (stage for round_ in self.rounds() for stage in self.stages(round_)):
-                for flag in () if is_uncredited else self.waits(stage):
-                    if flag.signal == SIGNAL.ROOM:
-                        yield from self.wait_for_room(w, flag, seen)
-                for step in self.steps(stage):
-                    yield from self.run_flagged(w, step, lane)
-                for flag in () if is_single else self.signals(stage):
-                    if flag.signal == SIGNAL.HEAD:
-                        yield from self.free_slots(w, flag, lane, arrived)
-            if is_single:
-                assert not w.advance(), "the kernel has code for one loop only"
-                break
-        yield from self.barrier("all", LANES, arrived)
+        for stage in self.stages(w):
+            for flag in () if is_uncredited else self.part(stage, "waits"):
+                if flag.signal == SIGNAL.ROOM:
+                    yield from self.wait_for_room(w, flag, seen)
+            for step in self.part(stage, "steps"):
+                yield from self.run_flagged(w, step, lane)
+            for flag in () if is_single else self.part(stage, "signals"):
+                if flag.signal == SIGNAL.HEAD:
+                    yield from self.free_slots(w, flag, lane, turns)
+        assert not is_single or w.done <= self.done + 1, "the kernel has code for one loop only"
+        yield from self.barrier(LANES, next(turns))
         if not clears:
             self.give_back(w, lane)
         if lane == 0:
@@ -335,13 +326,13 @@ class Cta:
                 yield True
 
     def free_slots(
-        self, w: Walk, flag: SimpleNamespace, lane: int, arrived: dict[str, int]
+        self, w: Walk, flag: SimpleNamespace, lane: int, turns: Iterator[int]
     ) -> Coroutine:
         """Report the slots that were read, each time they are a whole batch."""
         end = self.a.receiving[flag.end]
         following = w.number(end, flag.message) + 1
         if following % self.sizes["BATCH"] == 0:
-            yield from self.barrier("all", LANES, arrived)
+            yield from self.barrier(LANES, next(turns))
             if lane == 0:
                 self.gpus.set_flag(self.rank, w.remote_flag(end), following)
 
@@ -363,6 +354,9 @@ class Cta:
                 number + 1,
             )
 
+        def user(ref: SimpleNamespace, ends: Sequence[SimpleNamespace]) -> np.ndarray:
+            return self.gpus.user(self, w.buffer_at(ref, ends, first), size)
+
         operands = []
         for ref in step.source[: step.sources]:
             if ref.kind == KIND.SLOT:
@@ -371,18 +365,12 @@ class Cta:
                     yield True
                 operands.append(wire.received(memory))
             else:
-                operands.append(
-                    wire.loaded(
-                        self.gpus.user(self, w.buffer_at(ref, self.a.receiving, first), size)
-                    )
-                )
+                operands.append(wire.loaded(user(ref, self.a.receiving)))
         result = self.gpus.reduce(operands, step.flags & FLAG.DIVIDE)
         for ref in step.target[: step.targets]:
             if ref.kind == KIND.SLOT:
                 memory, flag = slot(ref, self.a.sending)
                 wire.send(memory, result, flag)
             else:
-                wire.store(
-                    self.gpus.user(self, w.buffer_at(ref, self.a.sending, first), size), result
-                )
+                wire.store(user(ref, self.a.sending), result)
             yield False

@@ -1,12 +1,10 @@
-"""A session of GPUs without any, on a worker group that is made up, and launches of a made-up
-rank.
-"""
+"""A session of GPUs without any, on a worker group that is made up."""
 
 from collections.abc import Callable
 from typing import Any
 
 from collbench.backends.base import GpuOptions
-from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, QueueOne, stride_bytes
+from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank, GpuSession
 from collbench.core.case import Case, Problem
 from collbench.core.group import WorkerGroup
@@ -24,14 +22,8 @@ class MadeUpSession(GpuSession[str, str, GpuRank[str]]):
 
 def facts_of(rank: int, **more: Any) -> GpuFacts:
     """What the driver is told of the GPU of a rank."""
-    of: dict[str, Any] = {
-        "name": "GPU",
-        "uuid": f"GPU-{rank}",
-        "arch": 90,
-        "cache_bytes": 1 << 20,
-        "version": "",
-    }
-    return GpuFacts(**{**of, "pids": (), **more})
+    of: dict[str, Any] = {"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "version": ""}
+    return GpuFacts(**{**of, "cache_bytes": 1 << 20, "pids": (), **more})
 
 
 class Workers(ServedGroup[Any]):
@@ -69,22 +61,3 @@ def session_on(
     )
     assert (stride_bytes(session.problem) < 1 << 20) == (data_bytes < 1 << 20)
     return session
-
-
-def launches(
-    gpu: DeviceRank,
-    problem: Problem,
-    queue: QueueOne,
-    sets: int,
-    wait: Callable[[float], None],
-    graphs: Graphs | None = None,
-) -> Launches:
-    """Launches that a test queues itself."""
-    return Launches(
-        gpu=gpu,
-        problem=problem,
-        queue=queue,
-        sets=sets,
-        wait=wait,
-        graphs={} if graphs is None else graphs,
-    )

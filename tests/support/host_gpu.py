@@ -1,5 +1,6 @@
 """A GPU whose memory is the host's and whose queue runs at once, for ranks of libraries that take
-any memory; expected outputs and clocks as on CPUs.
+any memory; expected outputs and clocks as on CPUs. Of PyTorch the process group is Gloo's, which
+has the same calls, and stands in for what symmetric memory computes.
 """
 
 import ctypes
@@ -16,6 +17,8 @@ from collbench.backends.gpu.session import GpuFacts
 from collbench.backends.kernel.backend import KernelGpuRank
 from collbench.backends.mpi.gpu import MpiGpuRank
 from collbench.backends.repeat import RankTiming, compare_output, poison_again, prepare_buffers
+from collbench.backends.torch.backend import TorchRank
+from collbench.backends.torch.process_group import Calls, join, load_torch
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.group import RankContext
@@ -159,3 +162,50 @@ class SilentMpiGpuRank(HostMpiGpuRank):
         assert self.prepared is not None
         self.prepared.calls = [(int, ())] * len(self.prepared.calls)
         return super().timed(problem, hot, batch)
+
+
+class TorchOnHost:
+    """PyTorch, with symmetric memory on tensors of the host."""
+
+    def __init__(self, torch: Any, group: Any) -> None:
+        def one_shot(give: Any, op: str, ranks: str, take: Any) -> None:
+            assert op == "sum"
+            total = give.clone()
+            group.all_reduce(total)
+            take.copy_(total)
+
+        def two_shot(take: Any, op: str, ranks: str) -> None:
+            assert op == "sum"
+            group.all_reduce(take)
+
+        self._torch = torch
+        functions = {"one_shot_all_reduce_out": one_shot, "two_shot_all_reduce_": two_shot}
+        self.ops = SimpleNamespace(symm_mem=SimpleNamespace(**functions))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+
+class HostTorchRank(TorchRank):
+    def device(self, options: GpuOptions) -> GpuFacts:
+        torch, self.group = load_torch()
+        torch.set_num_threads(1)
+        self.options, self.torch = options, TorchOnHost(torch, self.group)
+        self._gpu = HostGpu(self.context)
+        return facts_of(self.context.local_rank, **HOST_MEMORY)
+
+    def _tensor(self, address: int, size: int) -> Any:
+        return self.torch.from_numpy(array_at(address, size))
+
+    def join(self, meeting: str) -> None:
+        join(self.group, "gloo", meeting, self.context.rank, self.context.n)
+        self.collectives = Calls(
+            torch=self.torch,
+            group=self.group,
+            rank=self.context.rank,
+            keeps_input=False,
+            has_batches=True,
+        )
+
+    def hold(self, size: int) -> None:
+        self.memory |= dict.fromkeys(("oneshot", "twoshot"), self.torch.zeros(size).byte())

@@ -16,6 +16,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -333,8 +334,7 @@ def play(
     """Launches until there are so many trials or the seconds are over; the counts of each
     outcome.
     """
-    run = LitmusRun(test, link, is_unordered=is_unordered)
-    try:
+    with closing(LitmusRun(test, link, is_unordered=is_unordered)) as run:
         start, rounds = time.monotonic(), 1 if link.by_engine else _FIRST_ROUNDS
         run.launch(rounds)
         while sum(run.counts()) < trials and (spent := time.monotonic() - start) < seconds:
@@ -344,8 +344,6 @@ def play(
             if is_short and not link.by_engine:
                 rounds = min(2 * rounds, _MOST_ROUNDS)
         return run.counts()
-    finally:
-        run.close()
 
 
 def measured(

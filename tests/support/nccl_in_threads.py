@@ -10,13 +10,13 @@ NCCL does not allow is noted in `faults`. How many kernels find room on a GPU is
 
 import threading
 import time
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, cast
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -66,16 +66,10 @@ class Comm:
 
     def __init__(self, clique: Clique, n: int, rank: int, card: Card) -> None:
         self.clique, self.n, self.rank, self.card = clique, n, rank, card
-        self.begun = self.queued = self.graphs = 0  # launches, and graphs that hold some
+        self.begun = self.queued = 0  # launches
+        self.graphs = WeakSet[Graph]()  # that hold some
         self.is_busy = self.is_aborted = False
         self.state = "live"
-
-    def hold_graph(self, graph: Graph) -> None:
-        self.graphs += 1
-        weakref.finalize(graph, self._release_graph)
-
-    def _release_graph(self) -> None:
-        self.graphs -= 1
 
 
 class PretendedNccl:
@@ -147,7 +141,7 @@ class PretendedNccl:
             with self.machine.lock:
                 self.machine.step()
             if time.monotonic() > end:
-                self.faults.append(f"{comm.queued} launches and {comm.graphs} graphs are left")
+                self.faults.append(f"{comm.queued} launches and {len(comm.graphs)} graphs are left")
                 return
             time.sleep(0)
 
@@ -241,8 +235,8 @@ class PretendedNccl:
 
     def _launch(self, comm: Comm, stream: int, calls: list[Call]) -> None:
         card = comm.card
-        if card.captured is not None and comm.hold_graph not in card.when_captured:
-            card.when_captured.append(comm.hold_graph)
+        if card.captured is not None:
+            card.when_captured.append(comm.graphs.add)
         self.calls.append(len(calls))
         card.queue(stream, partial(self._begin, comm, stream, calls), "run")
 
