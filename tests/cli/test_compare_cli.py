@@ -174,20 +174,6 @@ def test_what_the_new_file_lacks_is_said(tmp_path: Path, says: Says) -> None:
     says(0, *gate, "--allow", "missing")
 
 
-def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, says: Says) -> None:
-    osu = written(
-        tmp_path,
-        [
-            "# OSU MPI Allreduce Latency Test v7.4\n",
-            "# Size       Avg Latency(us)\n",
-            "8  3.2\n",
-            "16 3.3\n",
-        ],
-        "osu.txt",
-    )
-    assert "allreduce, unknown ranks" in says(0, osu).out
-
-
 def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, says: Says) -> None:
     """Without a launcher and with one; not where one file has both."""
     files = []

@@ -66,7 +66,7 @@ def test_lines_that_end_in_a_bare_cr(tmp_path: Path) -> None:
     assert load(file).frame.equals(load(SWEEP).frame)
 
 
-def test_several_files(tmp_path: Path) -> None:
+def test_several_files() -> None:
     other = DATA / "no-ranks.txt"
     assert [loaded.kind for loaded in load_all([SWEEP, other])] == ["collbench", "nccl-tests"]
     with pytest.raises(UsageError, match="given twice"):

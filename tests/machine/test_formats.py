@@ -120,7 +120,7 @@ def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path)
         formats.read(file)
 
 
-def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_files_are_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "huge.xml"
     with file.open("wb") as stream:
         stream.truncate(formats.MAX_FILE_BYTES + 1)

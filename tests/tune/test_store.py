@@ -202,9 +202,7 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     assert priced_by(replace(given, op="gather"), limits, links)
 
 
-def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model(
-    tmp_path: Path,
-) -> None:
+def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model() -> None:
     where = ranks_of(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
     own = Store(machine=GPU, points=()).tuning_file
     own.parent.mkdir(parents=True)
