@@ -16,21 +16,18 @@ from collbench.jobs.literals import literals
 from collbench.jobs.log_errors import Reader, names_error, numbered, words_of
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.progress import behind, watchdog_groups
-from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
 from collbench.jobs.run_log import refuse_others
+from tests.jobs.test_nccl_log import DATA, report_of
 from tests.support.commands import Capture
 from tests.support.tables import cells_of
 
-DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text())
 
 
 def findings_of(text: str) -> list[Finding]:
     """What a text says, as `log` puts it together."""
-    reader = LogReader()
-    reader.feed("x.log", text.splitlines())
-    report = reader.finish()
+    report = report_of(text)
     groups = [*watchdog_groups(report), *report.ras.groups()]
     return [*hang_findings(groups), *log_findings(report)]
 
