@@ -27,6 +27,7 @@ from collbench.machine.discovery import dumps
 from tests.support.commands import Capture, Says, options
 from tests.support.evidence import machine
 from tests.support.runs import ROOT
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 Complains = Callable[..., tuple[str, str]]
@@ -37,10 +38,7 @@ RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
 FIRST, BASE = ROOT / "docs/examples/first-run.csv", ROOT / "profiles/results/h200x4.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
-REFUSALS, SAID = (
-    [line for line in Path(__file__).with_name(name).read_text().splitlines() if line[0] != "#"]
-    for name in ("refusals.tsv", "said.tsv")
-)
+REFUSALS, SAID = (cells_of(__file__, name) for name in ("refusals.tsv", "said.tsv"))
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +88,24 @@ def complains(says: Says) -> Complains:
     return complains
 
 
-@pytest.mark.parametrize("line", REFUSALS)
+@pytest.mark.parametrize(("code", "words", "said"), REFUSALS)
 def test_what_is_mistyped_or_makes_no_sense_is_refused(
-    complains: Complains, in_folder: Path, files: dict[str, object], line: str
+    complains: Complains,
+    in_folder: Path,
+    files: dict[str, object],
+    code: str,
+    words: str,
+    said: str,
 ) -> None:
-    code, words, said = line.split("\t")
     error, hint = complains(int(code), *split(words.format(**files)))
     assert all(part in f"{error} Hint: {hint}" for part in said.split(" ... "))
 
 
-@pytest.mark.parametrize("line", SAID)
-def test_what_is_said(says: Says, in_folder: Path, files: dict[str, object], line: str) -> None:
+@pytest.mark.parametrize(("code", "words", "said"), SAID)
+def test_what_is_said(
+    says: Says, in_folder: Path, files: dict[str, object], code: str, words: str, said: str
+) -> None:
     """By commands that write no file."""
-    code, words, said = line.split("\t")
     text = " ".join(" ".join(says(int(code), *split(words.format(**files)))).split())
     assert all(part in text for part in said.split(" ... "))
     assert not list(in_folder.iterdir())
