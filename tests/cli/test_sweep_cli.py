@@ -323,8 +323,7 @@ def test_points_of_a_dry_run_keep_to_the_screen(
     whole = says(0, *words).out
     assert max(map(len, whole.splitlines())) > 80
     monkeypatch.setattr("collbench.bench.run_sweep.is_terminal", lambda stream: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = says(0, *words).out
+    shown = says(0, *words, COLUMNS="80").out
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.split() == whole.split()
 

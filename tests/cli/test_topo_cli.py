@@ -64,11 +64,8 @@ def test_a_pipe_gets_no_colour_unless_told(says: Says, dgx: Topology) -> None:
     assert "\x1b[92mNV1\x1b[0m " in says(0, "--color", "always").out
 
 
-def test_a_wide_screen_has_one_block(
-    says: Says, dgx: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    assert "NUMA Affinity" in says(0).out.splitlines()[0]
+def test_a_wide_screen_has_one_block(says: Says, dgx: Topology) -> None:
+    assert "NUMA Affinity" in says(0, COLUMNS="160").out.splitlines()[0]
 
 
 def test_no_gpu_is_no_error(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:

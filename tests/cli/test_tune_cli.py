@@ -63,9 +63,8 @@ def test_a_sweep_takes_what_was_found(says: Says) -> None:
 
 
 def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
-    says: Says, home: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, home: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
     store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
     file = home / "mine.toml"
     out, err = says(0, *TUNE, "--sizes", "4K,8K", "--out", file)
@@ -76,7 +75,7 @@ def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
     told = says(0, *TUNE, "--sizes", "4K", "--json")
     assert [one["size"] for one in told.result[0]["points"]] == [4096]
     assert "0 points to measure" in told.err
-    out, err = says(0, "tune", "--show")
+    out, err = says(0, "tune", "--show", COLUMNS="110")
     rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
     assert rows == [
         ["broadcast", "4K", "2", POINT.choice, POINT.former, "1.25 x", "1.20 to 1.31"],
