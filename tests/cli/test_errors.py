@@ -35,6 +35,7 @@ MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repe
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
 RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
+PROGRAM = ROOT / "docs/examples/pairs.xml"
 FIRST, BASE = ROOT / "docs/examples/first-run.csv", ROOT / "profiles/results/h200x4.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
@@ -56,6 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     given = {
         "first": FIRST,
         "base": BASE,
+        "program": PROGRAM,
         "rows": RESULTS,
         "matrix": MATRIX,
         "job": JOB,

@@ -13,7 +13,6 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.bench.tables.run import tail_lines
 from collbench.bench.tables.sizes import size_lines
-from collbench.compare.runs import saved_runs
 from collbench.compare.tables.summary import summary_lines
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.record import Record, header, read, to_line
@@ -62,27 +61,6 @@ def test_a_sweep_of_the_model_is_exact(says: Says, tmp_path: Path) -> None:
         assert row.busbw_gbs == pytest.approx(1.5 * row.size_bytes / row.time_us / 1000, rel=1e-4)
     assert table_of(out)[0].split() == ["size", "algo", "time", "us", "busbw", "GB/s", "notes"]
     assert "best" in out
-
-
-def test_a_sweep_says_what_it_measures_and_what_came_of_it(says: Says, home: Path) -> None:
-    args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
-    out = says(0, "sweep", "--backend", "model", *args).out
-    head = [line for line in out.splitlines() if line.startswith("# ")]
-    assert head == [
-        "# collbench sweep --backend model --machine dgx-1v --algo ring --sizes 1M,256M",
-        "# allreduce: sum of float32; 8 ranks on 1 host: model of dgx-1v",
-        "# 2 sizes from 1M to 256M, carried by GPU0 -> GPU1, NVLink 2 x1",
-        "# predicted, not measured: times in us, rates in GB/s",
-    ]
-    rows, *extremes, saved_as = out.splitlines()[-5:]
-    assert re.fullmatch(r"2 rows, all predicted, \d+ s\.", rows)
-    assert extremes == [
-        "Highest bus bandwidth: 119.2 GB/s, ring at 256M, 99% of the ceiling of ring",
-        "  simple (stores over GPU0 -> GPU1, NVLink 2 x1).",
-        "Lowest time: 21.3 us, ring at 1M.",
-    ]
-    (saved_run,) = saved_runs()
-    assert saved_as == f"Saved as @{saved_run.name}: collbench compare @{saved_run.name}"
 
 
 def test_the_model_prices_a_launch_alone_and_says_what_decided(says: Says, tmp_path: Path) -> None:

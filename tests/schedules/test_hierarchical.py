@@ -273,18 +273,3 @@ def test_hosts_on_one_nvlink_switch_are_one() -> None:
     assert not where.has_hosts
     case = Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)
     assert where.limits(case, Limits()).hosts == ()
-
-
-def test_algos_tells_what_leaves_a_host(says: Says) -> None:
-    out = says(0, "algos", "--op", "allreduce", "--ranks", "8", "--hosts", "2").out
-    rows = {line.split()[1]: line.split() for line in out.splitlines()}
-    assert (
-        rows["hierarchical"][-2:] == ["1", "S"]
-        and rows["ring"][-2:] == ["1.75", "S"]
-        and rows["oneshot"][-2:] == ["16", "S"]
-    )
-    out = says(0, "algos", "hierarchical", "--op", "allreduce", "--hosts", "2").out
-    assert "busiest host sends           1 S to other hosts" in out and all(
-        len(line) <= 80 for line in out.splitlines()
-    )
-    says(2, "algos", "--ranks", "8", "--hosts", "3")
