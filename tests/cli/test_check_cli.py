@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -86,7 +85,13 @@ def test_a_check_and_its_documents(
     assert all(case.find("skipped") is not None for case in cases[1:-1])
     assert f'grade="unknown"}} {len(names) - 1}\n' in gauges.read_text()
 
-    known = far_faster(document)
+    known = {  # far faster
+        f"{one['name']}, {one['unit']}": [
+            Expectation(value=1e-6 if one["unit"] == "us" else 1e9, source="check 2026-11-23")
+        ]
+        for one in document["checks"]
+        if one["value"] is not None
+    }
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
     code, out, _ = invoke(*CHECK)
     lines = [line for line in out.splitlines() if re.match("[A-Z]{4,7}  ", line)]
@@ -95,17 +100,6 @@ def test_a_check_and_its_documents(
     assert all(" check 2026-11-23, " in line for line in lines[1:])
     is_failed = any(line.startswith("FAIL") for line in lines)
     assert code == (1 if is_failed else UNJUDGED_CODE)
-
-
-def far_faster(document: Any) -> dict[str, list[Expectation]]:
-    """Other numbers of a saved check."""
-    return {
-        f"{one['name']}, {one['unit']}": [
-            Expectation(value=1e-6 if one["unit"] == "us" else 1e9, source="check 2026-11-23")
-        ]
-        for one in document["checks"]
-        if one["value"] is not None
-    }
 
 
 @pytest.mark.exhaustive

@@ -148,12 +148,8 @@ def test_every_number_says_what_to_do() -> None:
 def test_each_pattern_names_a_text_that_it_needs(reader: Reader) -> None:
     """A pattern without one would never be tried, as one whose texts no word is in."""
     words = words_of(reader)
-    for pattern in _patterns(reader):
+    names = ("programs", "systems") if reader == "programs" else (reader,)
+    causes = [one for name in names for one in catalog.load("causes", name)["causes"]]
+    for pattern in (pattern for one in causes for pattern in one["lines"]):
         texts = literals(pattern)
         assert texts and all(any(word in text for word in words) for text in texts), pattern
-
-
-def _patterns(reader: Reader) -> list[str]:
-    names = ("programs", "systems") if reader == "programs" else (reader,)
-    tables = [one for name in names for one in catalog.load("causes", name)["causes"]]
-    return [pattern for one in tables for pattern in one["lines"]]

@@ -225,16 +225,9 @@ def test_cpu_equals_reference() -> None:
                     assert output.tobytes() == wanted[rank].tobytes(), (rank, plan.problem)
 
 
-class TwoHosts(LocalGroup):
-    """A group of four ranks under a launcher, two on each host, as far as planning asks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hosts = ("b", "b", "a", "a")
-
-
 def test_the_group_tells_schedules_their_hosts() -> None:
-    group = TwoHosts()
+    group = LocalGroup()
+    group.hosts = ("b", "b", "a", "a")  # as under a launcher, as far as planning asks
     where = ranks_of(["reference"], None, group, (), None)
     case = Case(op="allreduce", backend="reference", ranks=4, size_bytes=1 << 20)
     assert where.has_hosts and where.limits(case, Limits()).hosts == ()  # none but the group's
