@@ -209,7 +209,7 @@ def test_names_of_hosts_and_the_environment(shown: Shown, monkeypatch: pytest.Mo
 
 
 def test_documents_are_spelled_out_on_a_terminal_only(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for is_terminal in (False, True):
         monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)

@@ -230,7 +230,6 @@ def test_a_screen_without_branches_gets_letters() -> None:
 
 
 def test_json_and_xml_are_read_back(says: Says, tmp_path: Path, dgx: Topology) -> None:
-    formats = pytest.importorskip("collbench.machine.formats")
     for option, name in (("--json", "dgx.json"), ("--xml", "dgx.xml")):
         out = says(0, option).out
         file = tmp_path / name
@@ -243,8 +242,6 @@ def test_json_and_xml_are_read_back(says: Says, tmp_path: Path, dgx: Topology) -
 
 
 def test_a_recording_shows_what_the_machine_shows(says: Says, tmp_path: Path) -> None:
-    pytest.importorskip("collbench.machine.discovery")
-    pytest.importorskip("collbench.machine.formats")
     file = tmp_path / "here.json"
     out, err = says(0, "--record", file)
     assert out == ""

@@ -15,6 +15,7 @@ import pytest
 from collbench.cli import _COMMANDS, run
 from collbench.cli._command import StrictCommand
 from collbench.planning import tuning
+from collbench.tune.store import Store, TunedPoint
 from tests.support.json_shape import check_shape
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
@@ -68,6 +69,16 @@ def forget_tuning() -> None:
     """What this process has read of tuning files, which a test writes."""
     tuning.read.cache_clear()
     tuning.tuning_of.cache_clear()
+
+
+def keep_tuned(machine: tuning.Machine, *points: TunedPoint) -> Store:
+    """Points as tune keeps them, which all that is planned in this process then follows."""
+    store = Store(machine=machine, points=())
+    for point in points:
+        store = store.with_point(point)
+    store.save(None)
+    forget_tuning()
+    return store
 
 
 @contextmanager
