@@ -23,8 +23,6 @@ from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
 from tests.support.tiers import tiered
 
-H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
-
 
 def table_of(out: str) -> list[str]:
     """The rows that a sweep prints, below the lines that say what is measured, and its closing
@@ -404,7 +402,7 @@ def test_a_budget_ends_a_sweep_and_says_what_it_left(says: Says, tmp_path: Path)
 
 
 def test_noise_has_bounds_in_the_place_of_times() -> None:
-    (calm,) = [row for row in read(H200) if (row.op, row.size_bytes) == ("allreduce", 8)][:1]
+    (calm,) = [row for row in read(frames.H200) if (row.op, row.size_bytes) == ("allreduce", 8)][:1]
     noisy = replace(calm, notes="noisy other-processes:5.0", repeat_times_us=(9.0, 6.0, 20.0))
     text = "\n".join(size_lines([noisy]))
     assert "<6.00" in text and "busy:5.0" in text and "0.000" not in text
