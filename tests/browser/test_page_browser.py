@@ -3,7 +3,6 @@ say. Skipped where there is no Chromium.
 """
 
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import product
 from pathlib import Path
@@ -39,10 +38,17 @@ CONTRAST = f"""((one, other) => {{
 }})"""
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
+def side(scale: float) -> ResultFile:
+    """A file of two configurations that takes so many times as long."""
+    rows = [
+        row(
+            (scale * step, 1.01 * scale * step, 1.02 * scale * step),
+            **{"algo": "twoshot", "proto": "ll128", "size_bytes": 1024 << step},
+            **{"channels": count, "threads": 256 * count, "cluster": count},
+        )
+        for step, count in product(range(1, 11), (1, 2))
+    ]
+    return ResultFile(records=records(*rows), name="sides.csv", kind="collbench")
 
 
 @pytest.fixture(scope="module")
@@ -51,43 +57,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     home = tmp_path_factory.mktemp("pages")
     loaded = load(H200)
     many = [
-        row(
-            (10.0 + k % 7, 11.0, 10.5),
-            algo=algo,
-            channels=k,
-            threads=threads,
-            size_bytes=1024 << step,
-        )
-        for algo in ("ring", "tree", "star", "chain")
-        for k in range(1, 33)
-        for threads in range(32, 544, 32)
-        for step in range(10)
+        row((10.0 + k % 7, 11.0, 10.5), algo=algo, channels=k, threads=threads, size_bytes=size)
+        for algo, k in product(("ring", "tree", "star", "chain"), range(1, 33))
+        for threads, size in product(range(32, 544, 32), (1024 << step for step in range(10)))
     ]
-    slow, plain = (
-        records(
-            *[
-                row(
-                    (scale * step, 1.01 * scale * step, 1.02 * scale * step),
-                    algo="twoshot",
-                    proto="ll128",
-                    channels=channels,
-                    threads=256 * channels,
-                    cluster=channels,
-                    size_bytes=1024 << step,
-                )
-                for step in range(1, 11)
-                for channels in (1, 2)
-            ]
-        )
-        for scale in (1.5, 1.0)
-    )
     texts = {
-        "slower": page(
-            *(
-                ResultFile(records=side, name="sides.csv", kind="collbench")
-                for side in (slow, plain)
-            )
-        ),
+        "slower": page(side(1.5), side(1.0)),
         "h200": page(loaded),
         "two": page(loaded, loaded),
         "hostile": of_rows(hostile(), "<i>x.csv"),

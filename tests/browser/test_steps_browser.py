@@ -2,8 +2,6 @@
 Skipped where there is no Chromium.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from collbench.core.world import World
@@ -17,12 +15,6 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium h
 
 STEP = "Number(document.getElementById('stage').dataset.step)"
 HEADING = "document.getElementById('heading').textContent"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

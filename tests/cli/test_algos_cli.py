@@ -6,7 +6,6 @@ import pytest
 
 from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.algorithm_files import pairs
 from tests.support.commands import Says
 
 
@@ -61,16 +60,3 @@ def test_algos_shows_how_messages_are_cut(says: Says) -> None:
     assert (len(steps), steps[8]["tail"]) == (28, "2")
     data = says(0, "algos", "halving", "--op", "reduce", "--ranks", "5", "--json").result
     assert "tail" not in data["steps"][0]
-
-
-def test_algos_draws_a_file(says: Says, tmp_path: Path) -> None:
-    file = tmp_path / "mine.xml"
-    file.write_text(pairs())
-    out = says(0, "algos", file).out
-    assert "allreduce by mine@" in out
-    assert "tb0 2  i0 + t0 =o0" in out
-    for args, why in (
-        (("--ranks", "4"), "says itself how many ranks"),
-        (("--op", "broadcast"), "is allreduce, not broadcast"),
-    ):
-        assert why in says(2, "algos", file, *args).err

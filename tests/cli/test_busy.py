@@ -1,6 +1,7 @@
 """What is said of other processes: once, first, with the names of the busiest and what to do."""
 
 import re
+from itertools import count
 from typing import Any
 
 import pytest
@@ -19,19 +20,15 @@ def queue(monkeypatch: pytest.MonkeyPatch, first: int, later: int) -> None:
     """Two cores, with so many other tasks queued while sessions open, and from then on."""
     counts = iter((first, first))
 
-    def seen(*of: Any) -> Look:
-        return Look(when_s=0.0, busy_s=0.0, own_s=0.0, queued=next(counts, later))
+    moments = count()
 
-    moments = iter(range(10**6))
-    monkeypatch.setattr(
-        runner, "look", lambda *of: Look(**{**_facts(seen(*of)), "when_s": float(next(moments))})
-    )
+    def seen(*of: Any) -> Look:
+        when_s, queued = float(next(moments)), next(counts, later)
+        return Look(when_s=when_s, busy_s=0.0, own_s=0.0, queued=queued)
+
+    monkeypatch.setattr(runner, "look", seen)
     monkeypatch.setattr(runner, "own_cores", lambda: frozenset((0, 1)))
     monkeypatch.setattr(Census, "busiest", lambda self, own, most=3: OTHERS)
-
-
-def _facts(look: Look) -> dict[str, Any]:
-    return {name: getattr(look, name) for name in Look.__slots__}
 
 
 @tiered(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)], 1)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -86,7 +85,13 @@ def test_a_check_and_its_documents(
     assert all(case.find("skipped") is not None for case in cases[1:-1])
     assert f'grade="unknown"}} {len(names) - 1}\n' in gauges.read_text()
 
-    known = far_faster(document)
+    known = {  # far faster
+        f"{one['name']}, {one['unit']}": [
+            Expectation(value=1e-6 if one["unit"] == "us" else 1e9, source="check 2026-11-23")
+        ]
+        for one in document["checks"]
+        if one["value"] is not None
+    }
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
     code, out, _ = invoke(*CHECK)
     lines = [line for line in out.splitlines() if re.match("[A-Z]{4,7}  ", line)]
@@ -97,22 +102,10 @@ def test_a_check_and_its_documents(
     assert code == (1 if is_failed else UNJUDGED_CODE)
 
 
-def far_faster(document: Any) -> dict[str, list[Expectation]]:
-    """Other numbers of a saved check."""
-    return {
-        f"{one['name']}, {one['unit']}": [
-            Expectation(value=1e-6 if one["unit"] == "us" else 1e9, source="check 2026-11-23")
-        ]
-        for one in document["checks"]
-        if one["value"] is not None
-    }
-
-
 @pytest.mark.exhaustive
 def test_a_check_is_a_reference_only_if_it_is_saved(
-    says: Says, two_collectives: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, two_collectives: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", steady)
     says(UNJUDGED_CODE, *CHECK)
     out, err = says(UNJUDGED_CODE, *CHECK, "--save")
@@ -139,9 +132,8 @@ def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
 
 @pytest.mark.exhaustive
 def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
-    says: Says, two_collectives: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, two_collectives: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", lambda *of: replace(steady(*of), is_noisy=True))
     says(UNJUDGED_CODE, *CHECK, "--save")
     assert read_nodes(None) == {}
@@ -149,7 +141,7 @@ def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
     far = [Expectation(value=1e9, source="check 2026-11-23")]
     known = {f"rank0 -> rank1, {unit}": far for unit in ("us", "GB/s")}
     monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
-    bad = tmp_path / "bad.txt"
+    bad = home / "bad.txt"
     says(1, *CHECK, "--save", "--bad", bad)
     ((host, (kept,)),) = read_nodes(None).items()
     assert (kept.verdict, kept.is_reference) == ("FAIL", False)
@@ -167,10 +159,7 @@ def test_what_is_not_reached_in_time_is_unknown(
     assert "not reached" in err
 
 
-def test_earlier_checks_are_forgotten(
-    says: Says, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_earlier_checks_are_forgotten(says: Says, invoke: Invoke, home: Path) -> None:
     started = "2026-11-23T10:00:00+00:00"
     keep(SavedCheck(host="h", kind="m", started=started, verdict="PASS", values={"a": 1.0}), None)
     assert invoke("check", "--forget") == (0, "Forgot 1 check.\n", "")
@@ -179,10 +168,9 @@ def test_earlier_checks_are_forgotten(
 
 
 def test_wrong_data_fails(
-    two_collectives: None, says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None, says: Says, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "arithmetic", skip)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     noise = partial(replace, is_noisy=True)
     monkeypatch.setattr(_run_check, "_measured", lambda *of: noise(steady(*of)))
     out = says(1, *CHECK, "--save").out

@@ -15,11 +15,10 @@ import pytest
 from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
 from tests.support.commands import Invoke, Says, stdin_of
-from tests.support.frames import records, repeats, row, write
+from tests.support.frames import H200, records, repeats, row, write
 from tests.support.tiers import tiered
 
-SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
-LINES = SWEEP.read_text().splitlines(keepends=True)
+LINES = H200.read_text().splitlines(keepends=True)
 OK = [line for line in LINES[1:] if ",ok," in line]
 WAIVED = [line for line in LINES[1:] if ",waived," in line]
 
@@ -48,8 +47,8 @@ def test_stdin(tmp_path: Path, says: Says, packed: Callable[[bytes], bytes]) -> 
         loaded = load(Path("-"))
     assert (loaded.name, len(loaded.frame)) == ("stdin", 20)
     with stdin_of(file):
-        assert "new stdin, base" in says(0, "-", SWEEP).out
-    assert "20 rows" in says(0, str(file.rename(tmp_path / "day.csv.gz")), SWEEP).out
+        assert "new stdin, base" in says(0, "-", H200).out
+    assert "20 rows" in says(0, str(file.rename(tmp_path / "day.csv.gz")), H200).out
 
 
 def test_more_rows_than_memory_should_hold_are_refused(
@@ -126,10 +125,10 @@ def test_what_a_file_repeats_is_taken_together(tmp_path: Path, says: Says) -> No
 def test_lines_fit_80_columns(says: Says) -> None:
     data = Path(__file__).parent.parent / "data" / "results" / "no-ranks.txt"
     for code, *args in (
-        (0, SWEEP),
+        (0, H200),
         (0, data),
-        (0, SWEEP, "--against"),
-        (1, SWEEP, "--against", "h200x8-published"),
+        (0, H200, "--against"),
+        (1, H200, "--against", "h200x8-published"),
     ):
         assert max(map(len, says(code, *args, COLUMNS="80").out.splitlines())) <= 80, args
 
@@ -155,37 +154,23 @@ def test_a_row_against_another_backend_says_so(tmp_path: Path, says: Says) -> No
     """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL,
     and neither speaks for the other.
     """
-    frame = load(SWEEP).frame
+    frame = load(H200).frame
     own = frame[
         (frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["status"] == "ok")
     ]
     theirs = tmp_path / "nccl.csv"
     untold = {"run": "", "group": "", "host": "", "versions": ""}
     write(own.assign(**untold, repeat_times_us=repeats([()] * len(own))), theirs)
-    out = says(0, theirs, SWEEP).out
+    out = says(0, theirs, H200).out
     assert "nccl library vs cuda oneshot ll" in out
     assert "nccl: slower as a whole" not in out
 
 
 def test_what_the_new_file_lacks_is_said(tmp_path: Path, says: Says) -> None:
     half = written(tmp_path, [LINES[0], *OK[:300]])
-    gate = (half, SWEEP, "--fail-below", "5%")
+    gate = (half, H200, "--fail-below", "5%")
     assert f"{len(OK) - 300} rows of the base, missing: --allow" in says(1, *gate).err
     says(0, *gate, "--allow", "missing")
-
-
-def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, says: Says) -> None:
-    osu = written(
-        tmp_path,
-        [
-            "# OSU MPI Allreduce Latency Test v7.4\n",
-            "# Size       Avg Latency(us)\n",
-            "8  3.2\n",
-            "16 3.3\n",
-        ],
-        "osu.txt",
-    )
-    assert "allreduce, unknown ranks" in says(0, osu).out
 
 
 def test_rows_of_another_group_are_compared_when_asked(tmp_path: Path, says: Says) -> None:

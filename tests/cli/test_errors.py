@@ -7,8 +7,7 @@ import gzip
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
@@ -18,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.cli import _COMMANDS, run
-from collbench.cli._command import StrictCommand
 from collbench.cli._options import ListOf, OutputFile
 from collbench.core.complaint import complain
 from collbench.core.dtypes import ALIASES
@@ -26,9 +24,10 @@ from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
 from collbench.machine.discovery import dumps
-from tests.support.commands import Capture, Says
+from tests.support.commands import Capture, Says, options
 from tests.support.evidence import machine
 from tests.support.runs import ROOT
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 Complains = Callable[..., tuple[str, str]]
@@ -36,13 +35,11 @@ MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repe
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
 PAIRS, JOB = ROOT / "docs/examples/pairs.csv", ROOT / "docs/examples/trace.json"
 RESULTS = ROOT / "profiles/results/h100-pciex2-published.csv"
+PROGRAM = ROOT / "docs/examples/pairs.xml"
 FIRST, BASE = ROOT / "docs/examples/first-run.csv", ROOT / "profiles/results/h200x4.csv"
 MATRIX = ROOT / "tests/data/topologies/dgx1v-topo-m.txt"
 # exit code, command and words of the error and its hint, of which " ... " leaves some out
-REFUSALS, SAID = (
-    [line for line in Path(__file__).with_name(name).read_text().splitlines() if line[0] != "#"]
-    for name in ("refusals.tsv", "said.tsv")
-)
+REFUSALS, SAID = (cells_of(__file__, name) for name in ("refusals.tsv", "said.tsv"))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     given = {
         "first": FIRST,
         "base": BASE,
+        "program": PROGRAM,
         "rows": RESULTS,
         "matrix": MATRIX,
         "job": JOB,
@@ -92,19 +90,24 @@ def complains(says: Says) -> Complains:
     return complains
 
 
-@pytest.mark.parametrize("line", REFUSALS)
+@pytest.mark.parametrize(("code", "words", "said"), REFUSALS)
 def test_what_is_mistyped_or_makes_no_sense_is_refused(
-    complains: Complains, in_folder: Path, files: dict[str, object], line: str
+    complains: Complains,
+    in_folder: Path,
+    files: dict[str, object],
+    code: str,
+    words: str,
+    said: str,
 ) -> None:
-    code, words, said = line.split("\t")
     error, hint = complains(int(code), *split(words.format(**files)))
     assert all(part in f"{error} Hint: {hint}" for part in said.split(" ... "))
 
 
-@pytest.mark.parametrize("line", SAID)
-def test_what_is_said(says: Says, in_folder: Path, files: dict[str, object], line: str) -> None:
+@pytest.mark.parametrize(("code", "words", "said"), SAID)
+def test_what_is_said(
+    says: Says, in_folder: Path, files: dict[str, object], code: str, words: str, said: str
+) -> None:
     """By commands that write no file."""
-    code, words, said = line.split("\t")
     text = " ".join(" ".join(says(int(code), *split(words.format(**files)))).split())
     assert all(part in text for part in said.split(" ... "))
     assert not list(in_folder.iterdir())
@@ -130,17 +133,10 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
     ]
 
 
-def _options() -> Iterator[tuple[str, click.Option]]:
-    for name in _COMMANDS:
-        command = import_module(f"collbench.cli.{name}").command
-        assert isinstance(command, StrictCommand)
-        yield from ((name, param) for param in command.params if isinstance(param, click.Option))
-
-
 @tiered("name", _COMMANDS, 5)
 def test_an_option_that_is_given_twice_is_refused(complains: Complains, name: str) -> None:
     """By its long and its short name; a list says how to give several values."""
-    for param in [param for of, param in _options() if of == name and not param.multiple]:
+    for param in [param for of, param in options() if of == name and not param.multiple]:
         value = [] if param.is_flag else ["1"]
         args = [param.opts[0], *value, param.opts[-1], *value]
         error, hint = complains(2, name, *args)
@@ -154,7 +150,7 @@ def test_an_option_that_is_given_twice_is_refused(complains: Complains, name: st
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    option=st.sampled_from([(name, param) for name, param in _options() if not param.hidden]),
+    option=st.sampled_from([(name, param) for name, param in options() if not param.hidden]),
     value=st.sampled_from(
         ["", "x", "-1", "nan", "1e400", ",", ",,", "a,b", "/", "\u2603", "9" * 30]
     ),

@@ -3,15 +3,13 @@
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
-import click
 import pytest
 
-from collbench.cli import _COMMANDS, run
+from collbench.cli import run
 from collbench.cli._options import OutputFile
-from tests.support.commands import Capture, Says
+from tests.support.commands import Capture, Says, options
 from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
@@ -22,16 +20,6 @@ WRITES = {(command, option): words.format(rows=ROWS) for command, option, words,
 # What takes no processes and no minutes, and so is written twice, too.
 QUICK = [(command, option) for command, option, _, quick in OUTPUTS if quick]
 FOREIGN = "Date,Amount\n2026-11-26,12\n"
-
-
-def outputs() -> list[tuple[str, str]]:
-    """Every option of every command that names a file to write."""
-    return [
-        (name, max(param.opts, key=len))
-        for name in _COMMANDS
-        for param in import_module(f"collbench.cli.{name}").command.params
-        if isinstance(param.type, OutputFile)
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -51,17 +39,17 @@ def plot_name(option: str) -> str:
 
 
 def test_every_output_is_known() -> None:
-    assert set(outputs()) == set(WRITES)
+    outputs = ((name, param) for name, param in options() if isinstance(param.type, OutputFile))
+    assert {(name, max(param.opts, key=len)) for name, param in outputs} == set(WRITES)
 
 
 def test_every_file_option_says_whether_it_writes() -> None:
     words = ("rite", "append", "Draw", "added to")
-    for name in _COMMANDS:
-        for param in import_module(f"collbench.cli.{name}").command.params:
-            text = (getattr(param, "help", None) or "").partition(", for example")[0]
-            if isinstance(param, click.Option) and param.metavar == "FILE":
-                writes = any(word in text for word in words) and "Read" not in text
-                assert isinstance(param.type, OutputFile) == writes, (name, param.opts)
+    for name, param in options():
+        text = (param.help or "").partition(", for example")[0]
+        if param.metavar == "FILE":
+            writes = any(word in text for word in words) and "Read" not in text
+            assert isinstance(param.type, OutputFile) == writes, (name, param.opts)
 
 
 @pytest.mark.exhaustive

@@ -89,20 +89,6 @@ def test_our_engine_has_an_interval_where_rows_were_measured(
     assert ("nine of ten measured rows" in says(0, *words, COLUMNS="160").words) == is_known
 
 
-@pytest.mark.exhaustive
-def test_nccl_comes_first_and_our_engine_where_it_can_run(says: Says) -> None:
-    options = ("--hosts", "1,2,64", "--sizes", "64M")
-    shown = says(0, "--machine", "hgx-h100", *options)
-    nccl, _, own = shown.out.partition("Our own engine")
-    assert [line.split()[:4] for line in nccl.splitlines() if line[:5].strip().isdigit()] == [
-        ["1", "64M", "nvls", "simple"],
-        ["2", "64M", "nvlstree", "simple"],
-        ["64", "64M", "nvlstree", "simple"],
-    ]
-    assert [line.split()[0] for line in own.splitlines() if line[:5].strip().isdigit()] == ["1"]
-    assert "reaches other hosts through CPUs alone" in shown.err
-
-
 def test_documents_say_whose_price_it_is(says: Says) -> None:
     options = ("--hosts", "1,4", "--sizes", "1M", "--set", "nic=half", "--csv", "-")
     rows = table_of(says(0, "--machine", "hgx-h100", *options))

@@ -53,13 +53,6 @@ def test_several_runs_have_rows_of_their_own(says: Says, tmp_path: Path) -> None
     assert "2 rows: 2 ok" in says(0, "compare", file).out
 
 
-def test_resume_with_nothing_left_is_fine(says: Says, tmp_path: Path) -> None:
-    file = tmp_path / "out.csv"
-    for _ in range(2):
-        says(0, *MODEL, "--sizes", "64K", "--csv", file, "--resume")
-    assert len(read(file)) == len({row.key for row in read(file)})
-
-
 @pytest.mark.parametrize(
     "more", [["--backend", "model"], ["--backend", "cpu", "--hot", "-n", "1", "-m", "2"]]
 )

@@ -216,7 +216,7 @@ def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
 
 
 def test_what_could_not_be_saved_is_not_tried_again_at_the_end(
-    sweep: Says, state: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep()
     (known,) = saved_runs()

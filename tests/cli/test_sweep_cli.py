@@ -13,7 +13,6 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.bench.tables.run import tail_lines
 from collbench.bench.tables.sizes import size_lines
-from collbench.compare.runs import saved_runs
 from collbench.compare.tables.summary import summary_lines
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.record import Record, header, read, to_line
@@ -23,8 +22,6 @@ from tests.support.commands import MODEL, ONE_REPEAT, Says, forget_tuning
 from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
 from tests.support.tiers import tiered
-
-H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 
 
 def table_of(out: str) -> list[str]:
@@ -62,27 +59,6 @@ def test_a_sweep_of_the_model_is_exact(says: Says, tmp_path: Path) -> None:
         assert row.busbw_gbs == pytest.approx(1.5 * row.size_bytes / row.time_us / 1000, rel=1e-4)
     assert table_of(out)[0].split() == ["size", "algo", "time", "us", "busbw", "GB/s", "notes"]
     assert "best" in out
-
-
-def test_a_sweep_says_what_it_measures_and_what_came_of_it(says: Says, home: Path) -> None:
-    args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
-    out = says(0, "sweep", "--backend", "model", *args).out
-    head = [line for line in out.splitlines() if line.startswith("# ")]
-    assert head == [
-        "# collbench sweep --backend model --machine dgx-1v --algo ring --sizes 1M,256M",
-        "# allreduce: sum of float32; 8 ranks on 1 host: model of dgx-1v",
-        "# 2 sizes from 1M to 256M, carried by GPU0 -> GPU1, NVLink 2 x1",
-        "# predicted, not measured: times in us, rates in GB/s",
-    ]
-    rows, *extremes, saved_as = out.splitlines()[-5:]
-    assert re.fullmatch(r"2 rows, all predicted, \d+ s\.", rows)
-    assert extremes == [
-        "Highest bus bandwidth: 119.2 GB/s, ring at 256M, 99% of the ceiling of ring",
-        "  simple (stores over GPU0 -> GPU1, NVLink 2 x1).",
-        "Lowest time: 21.3 us, ring at 1M.",
-    ]
-    (saved_run,) = saved_runs()
-    assert saved_as == f"Saved as @{saved_run.name}: collbench compare @{saved_run.name}"
 
 
 def test_the_model_prices_a_launch_alone_and_says_what_decided(says: Says, tmp_path: Path) -> None:
@@ -323,8 +299,7 @@ def test_points_of_a_dry_run_keep_to_the_screen(
     whole = says(0, *words).out
     assert max(map(len, whole.splitlines())) > 80
     monkeypatch.setattr("collbench.bench.run_sweep.is_terminal", lambda stream: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = says(0, *words).out
+    shown = says(0, *words, COLUMNS="80").out
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.split() == whole.split()
 
@@ -427,7 +402,7 @@ def test_a_budget_ends_a_sweep_and_says_what_it_left(says: Says, tmp_path: Path)
 
 
 def test_noise_has_bounds_in_the_place_of_times() -> None:
-    (calm,) = [row for row in read(H200) if (row.op, row.size_bytes) == ("allreduce", 8)][:1]
+    (calm,) = [row for row in read(frames.H200) if (row.op, row.size_bytes) == ("allreduce", 8)][:1]
     noisy = replace(calm, notes="noisy other-processes:5.0", repeat_times_us=(9.0, 6.0, 20.0))
     text = "\n".join(size_lines([noisy]))
     assert "<6.00" in text and "busy:5.0" in text and "0.000" not in text

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import click
 import pytest
 
-from collbench.cli import cli, run
+from collbench.cli import _COMMANDS, run
 from collbench.core.record import COLUMNS, header, named, read, to_line
 from collbench.core.screen import document_on_stdout, is_coloured, say
 from collbench.machine.formats import topology_json
-from tests.support.commands import MODEL, Capture
+from tests.support.commands import MODEL, Capture, options
 from tests.support.machines import dgx1v
 from tests.support.tiers import tiered
 from tests.support.topologies import OWN
@@ -46,18 +46,6 @@ def shown(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     return shown
 
 
-def options() -> Iterator[tuple[str, str]]:
-    """Every command with each of its options that take a value, and with none."""
-    context = click.Context(cli)
-    for name in cli.list_commands(context):
-        yield name, ""
-        command = cli.get_command(context, name)
-        assert command is not None
-        for param in command.params:
-            if isinstance(param, click.Option) and not param.is_flag:
-                yield name, max(param.opts, key=len)
-
-
 @pytest.mark.exhaustive
 def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bench.run_sweep", "doctor.run_check", "tune.run", "doctor.hunt.run"):
@@ -65,12 +53,14 @@ def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("collbench.bench.run_overlap.run_overlap", lambda *_: 0)
     results = str(PROFILES / "results" / "h200x8-published.csv")
     shown(NASTY)
-    for name, option in options():
+    for name in _COMMANDS:
         shown(name, NASTY)
         shown(name, f"--{NASTY}")
+    for name, param in options():
+        option = max(param.opts, key=len)
         needed = {"compare": [results], "topo": ["--machine", "dgx-1v"]}.get(name, [])
         for value in (NASTY, f"a,{NASTY}"):
-            if option:
+            if not param.is_flag:
                 shown(name, *(needed if option != "--machine" else []), f"{option}={value}")
 
 
@@ -219,7 +209,7 @@ def test_names_of_hosts_and_the_environment(shown: Shown, monkeypatch: pytest.Mo
 
 
 def test_documents_are_spelled_out_on_a_terminal_only(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for is_terminal in (False, True):
         monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)

@@ -15,7 +15,7 @@ from collbench.core.host import cpu_name
 from collbench.planning.tuning import Machine
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored
-from tests.support.commands import Says, forget_tuning
+from tests.support.commands import Says, forget_tuning, keep_tuned
 from tests.support.corrupt import element
 from tests.support.runs import needs_mpi, said_by, under_mpirun
 
@@ -33,15 +33,6 @@ POINT = TunedPoint(
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def keep(*points: TunedPoint) -> Store:
-    store = Store(machine=HERE, points=())
-    for point in points:
-        store = store.with_point(point)
-    store.save(None)
-    forget_tuning()
-    return store
-
-
 def test_a_budget_must_allow_one_point(says: Says) -> None:
     assert "allreduce 1K takes about" in says(2, "tune", "--backend", "cpu", "--budget", "0.1").err
 
@@ -49,7 +40,7 @@ def test_a_budget_must_allow_one_point(says: Says) -> None:
 def test_a_sweep_takes_what_was_found(says: Says) -> None:
     dry = (*SWEEP, "--sizes", "4K,1M", "--dry-run")
     before = says(0, *dry).out
-    store = keep(POINT)
+    store = keep_tuned(HERE, POINT)
     after = says(0, *dry).out
     lines, former = after.splitlines(), before.splitlines()
     assert lines[3].split()[:2] == ["4K", "ring"]
@@ -63,10 +54,9 @@ def test_a_sweep_takes_what_was_found(says: Says) -> None:
 
 
 def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
-    says: Says, home: Path, monkeypatch: pytest.MonkeyPatch
+    says: Says, home: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
+    store = keep_tuned(HERE, POINT, replace(POINT, size=8192, values={}, gain=1.01))
     file = home / "mine.toml"
     out, err = says(0, *TUNE, "--sizes", "4K,8K", "--out", file)
     assert err == ""
@@ -76,7 +66,7 @@ def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
     told = says(0, *TUNE, "--sizes", "4K", "--json")
     assert [one["size"] for one in told.result[0]["points"]] == [4096]
     assert "0 points to measure" in told.err
-    out, err = says(0, "tune", "--show")
+    out, err = says(0, "tune", "--show", COLUMNS="110")
     rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
     assert rows == [
         ["broadcast", "4K", "2", POINT.choice, POINT.former, "1.25 x", "1.20 to 1.31"],
@@ -95,7 +85,9 @@ def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
     says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_point = replace(POINT, values={}, gain=1.02, gain_low=0.9, gain_high=1.2)
-    store = keep(open_point, replace(POINT, size=8192, values={}, gain_low=0.8, gain_high=0.9))
+    store = keep_tuned(
+        HERE, open_point, replace(POINT, size=8192, values={}, gain_low=0.8, gain_high=0.9)
+    )
     out = says(0, "tune", "--show").out
     assert re.search(r"4K +2 +direct simple +not told apart +0.90 to 1.20\n", out)
     assert re.search(r"8K +2 +direct simple +stays\n", out)
@@ -123,7 +115,7 @@ def outcome_of(self: search.ConfigurationSearch, *args: object) -> search.Outcom
 def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
     says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = keep(POINT)
+    store = keep_tuned(HERE, POINT)
     text, saved = store.tuning_file.read_text(), Store.save
     monkeypatch.setattr(search.ConfigurationSearch, "run", outcome_of)
     saves = 0

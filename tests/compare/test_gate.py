@@ -10,6 +10,7 @@ import pytest
 from tests.support.commands import Invoke, Says, result_of
 from tests.support.frames import write
 from tests.support.simulated import Noise, sweep
+from tests.support.tables import cells_of
 from tests.support.tiers import tiered
 
 
@@ -63,12 +64,8 @@ def invoke(invoke: Invoke, made: Path, monkeypatch: pytest.MonkeyPatch) -> Invok
     return partial(invoke, "compare")
 
 
-CODES = Path(__file__).with_name("exit-codes.tsv").read_text().splitlines()
-
-
-@tiered("line", [line for line in CODES if line[0] != "#"], 4)
-def test_exit_codes(says: Says, line: str) -> None:
-    code, _, words = line.partition("\t")
+@tiered(("code", "words"), cells_of(__file__, "exit-codes.tsv"), 4)
+def test_exit_codes(says: Says, code: str, words: str) -> None:
     says(int(code), *words.split())
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -25,8 +26,9 @@ from collbench.core.text import escaped
 from collbench.core.verdict import interval
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from tests.benchmarks.gate import slower
 from tests.support.commands import Says
-from tests.support.frames import records, row
+from tests.support.frames import records, row, write
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 H200 = catalog.results()["h200x4"]
@@ -217,14 +219,9 @@ def test_what_is_not_known_is_not_told() -> None:
 @pytest.mark.exhaustive
 def test_two_files_show_what_changed(tmp_path: Path, says: Says) -> None:
     base, target = tmp_path / "base.csv", tmp_path / "page.html"
-    given = pd.read_csv(H200, dtype=str, keep_default_na=False)
+    given = load(H200).frame
     slow = (given["op"] == "allreduce") & (given["algo"] == "ring") & (given["status"] == "ok")
-    for name in ("time_us", "repeat_times_us"):
-        given.loc[slow, name] = [
-            ";".join(f"{1.5 * float(time):.6g}" for time in cell.split(";"))
-            for cell in given.loc[slow, name]
-        ]
-    given.to_csv(base, index=False)
+    write(slower(given, np.where(slow, 1.5, 1.0)), base)
     said = says(0, "compare", H200, base, "--html", target)
     assert said.out == ""
     assert f"# wrote {target}" in said.err

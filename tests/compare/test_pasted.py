@@ -12,8 +12,9 @@ import pytest
 
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
+from tests.support.frames import H200
 from tests.support.nccl_tests_text import PROGRAMS, VERSIONS, output
-from tests.support.results import DATA, SWEEP, written
+from tests.support.results import DATA, written
 from tests.support.tiers import tiered
 
 Prefix = Callable[[int], str]
@@ -59,7 +60,7 @@ def test_a_terminal_broke_the_lines(tmp_path: Path, width: int) -> None:
         assert load(written(tmp_path, "\n".join(pasted), "allreduce.txt")).records == whole
 
 
-@pytest.mark.parametrize("file", [DATA / "nvbandwidth.json", SWEEP])
+@pytest.mark.parametrize("file", [DATA / "nvbandwidth.json", H200])
 def test_a_document_behind_tags(tmp_path: Path, file: Path) -> None:
     text = file.read_text()
     tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines())

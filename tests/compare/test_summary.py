@@ -5,20 +5,16 @@ ships.
 import math
 from collections.abc import Sequence
 
-import pytest
-
 from collbench.compare.best import summarise
 from collbench.compare.curves import curves
 from collbench.compare.join import join
 from collbench.compare.load import load
 from collbench.compare.tables.summary import summary_lines
-from collbench.core import record
 from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
 from collbench.core.record import Record
 from collbench.core.rows import KNOB_FIELDS, KNOB_NAMES
 from collbench.core.verdict import is_separated
-from tests.support import frames
 from tests.support.frames import records, row
 from tests.support.results import DATA
 from tests.support.tiers import tiered
@@ -63,25 +59,3 @@ def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
     place = few.index("sendrecv, 2 ranks, copy-read-ce one-way, 12 pairs of GPUs")
     assert few[place + 1] == "  slowest pair    200.0 GB/s by gpus-0-3"
     assert len([line for line in every if line.endswith("gpus-0-3 one-way")]) > 1
-
-
-@pytest.fixture(scope="module")
-def h200() -> list[Record]:
-    return record.read(frames.H200)
-
-
-@pytest.mark.exhaustive
-def test_shipped_sweep(h200: Sequence[Record]) -> None:
-    lines = summary_lines(h200, 80, False)
-    said = "\n".join(lines)
-    assert " ".join(" ".join(lines[:2]).split()) == (
-        "1443 rows: 1399 ok, 44 waived; 4 x NVIDIA H200; 2026-11-21;"
-        " NCCL 2.28.9 on plain buffers with NVLS off"
-    )
-    assert max(map(len, lines)) <= 80
-    assert "protocol        ll to 64K, ll128 256K-4M, simple from 16M" in said
-    assert "algorithm       oneshot to 256K, ring from 1M" in said
-    assert "No row looks wrong" in said
-    # Of 13 sizes of 9 operations, 5 cannot do 8 bytes with 4 blocks.
-    assert len(summarise(h200).every_best) == 9 * 13 - 5
-    assert len(summary_lines(h200, 120, True)) > 1399

@@ -1,60 +1,29 @@
 """What control groups allow, in files of our own."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from collbench.core import host
 
+CASES = tomllib.loads(Path(__file__).with_name("cgroups.toml").read_text())
 MIB = 1 << 20
 
 
-def group(root: Path, name: str, **files: str) -> None:
-    folder = root / name
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, text in files.items():
-        (folder / file.replace("__", ".")).write_text(f"{text}\n")
-
-
-def own(tmp_path: Path, text: str) -> Path:
-    file = tmp_path / "own"
-    file.write_text(text)
-    return file
-
-
-def test_the_tightest_group_of_version_2_counts(tmp_path: Path) -> None:
-    root = tmp_path / "cgroup"
-    group(root, "", memory__max="max", memory__current="1")
-    group(root, "job", memory__max=str(100 * MIB), memory__current=str(90 * MIB))
-    (root / "job/memory.stat").write_text(f"anon 5\ninactive_file {20 * MIB}\n")
-    group(root, "job/step", memory__max=str(80 * MIB), memory__current=str(10 * MIB))
-    assert host.group_memory_left_bytes(root, own(tmp_path, "0::/job/step\n")) == 30 * MIB
-
-
-def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
-    root = tmp_path / "cgroup"
-    files = {"memory__limit_in_bytes": str(64 * MIB), "memory__usage_in_bytes": str(4 * MIB)}
-    group(root, "memory/docker/x", **files)
-    group(root, "cpu,cpuacct")
-    group(root, "cpu/docker/x", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
-    lines = own(tmp_path, "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/\n")
-    assert host.group_memory_left_bytes(root, lines) == 60 * MIB
-    assert host.group_cpus(root, lines) == 1.5
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"), [("max 100000", None), ("50000 100000", 0.5), ("", None)]
-)
-def test_cpu_time_of_version_2(tmp_path: Path, text: str, cpus: float | None) -> None:
-    root = tmp_path / "cgroup"
-    group(root, "", cpu__max=text)
-    assert host.group_cpus(root, own(tmp_path, "0::/\n")) == cpus
-
-
-def test_a_limit_that_is_used_up_leaves_nothing(tmp_path: Path) -> None:
-    root = tmp_path / "cgroup"
-    group(root, "", memory__max="100", memory__current="200")
-    assert host.group_memory_left_bytes(root, own(tmp_path, "0::/\n")) == 0
+@pytest.mark.parametrize("what", CASES)
+def test_what_control_groups_allow(tmp_path: Path, what: str) -> None:
+    """In the files as in what is left, M are MiB."""
+    case = CASES[what]
+    for name, text in case["files"].items():
+        file = tmp_path / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(re.sub(r"(\d+)M", lambda found: str(int(found[1]) * MIB), text))
+    (own := tmp_path / "own").write_text(case["own"])
+    left = host.group_memory_left_bytes(tmp_path / "cgroup", own)
+    assert left == case["left_mib"] * MIB if "left_mib" in case else left > 1 << 50
+    assert host.group_cpus(tmp_path / "cgroup", own) == case.get("cpus")
 
 
 def test_no_groups_no_limit(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from collbench.core.record import (
 from tests.core.test_files import full_disk
 from tests.support.commands import Capture
 from tests.support.frames import records, row
+from tests.support.tables import cells_of
 
 (ROW,) = records(
     row(
@@ -100,18 +101,14 @@ def test_bytes_that_are_no_text_do_not_end_a_sweep(tmp_path: Path) -> None:
     assert read(file)[0].versions == "MPICH 5.0.2 with FI_X=\\udcff"
 
 
-def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
-    file = tmp_path / "out.csv"
-    writer = Writer(file)
-    writer.write([ROW])
-    assert read(file) == [ROW]
-    writer.close()
-
-
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("a,b\n1,2\n", "columns of schema"),
+        (
+            header().replace("busbw_gbs", "bus_gbs") + to_line(ROW),
+            "it lacks busbw_gbs, has bus_gbs",
+        ),
         (header() + to_line(replace(ROW, schema=SCHEMA + 1)), f"schema {SCHEMA + 1}"),
         (header() + to_line(ROW).replace("1024", "many", 1), "buffsize 'many' is no whole"),
         (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
@@ -129,6 +126,15 @@ def test_other_files_are_refused(tmp_path: Path, text: str, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         Writer(file)
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize(("column", "cell"), cells_of(__file__, "broken-cells.tsv"))
+def test_a_broken_cell_is_refused_with_its_line(column: str, cell: str) -> None:
+    plain = to_line(replace(ROW, device="4 x GPU", limit="a link")).rstrip("\n")
+    cells = plain.split(",")
+    cells[COLUMNS.index(column)] = cell
+    with pytest.raises(UsageError, match=r"a\.csv, line 3"):
+        parse("a.csv", "\n".join([header().rstrip("\n"), plain, ",".join(cells), plain, ""]))
 
 
 def test_unwritable_places(tmp_path: Path) -> None:
@@ -241,8 +247,8 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     writer.write([ROW])
+    assert read(file) == [ROW, ROW]  # as soon as they are written
     writer.close()
-    assert read(file) == [ROW, ROW]
 
 
 def test_a_file_system_without_locks_is_written(

@@ -42,14 +42,9 @@ def test_examples_of_the_block_reader_hold() -> None:
 
 def commands_of(text: str) -> list[str]:
     """The command lines of a page, those of workflows and batch scripts among them."""
-    fenced = [
-        line for block in blocks(text) if _has_commands(block.language) for line in block.commands
-    ]
+    found = [block for block in blocks(text) if block.language in ("console", "sh", "yaml")]
+    fenced = [line for block in found for line in block.commands]
     return fenced + re.findall(r"^    (python3 -m venv .*)$", text, re.MULTILINE)
-
-
-def _has_commands(language: str) -> bool:
-    return language in ("console", "sh", "yaml")
 
 
 def parse(line: str) -> int:

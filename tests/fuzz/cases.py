@@ -205,7 +205,7 @@ def _changed(random: Random, samples: tuple[Sample, ...]) -> tuple[bytes, str]:
     sample = random.choice(samples)
     if random.random() < 0.02:  # another format altogether
         sample = random.choice((*corpus.rows(), *corpus.topologies(), *corpus.machines()))
-    return sample.change(random, sample.text), sample.ending
+    return sample.changed(random), sample.ending
 
 
 def _of_csv(random: Random) -> Made:

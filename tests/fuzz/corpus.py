@@ -20,103 +20,79 @@ MACHINES = ("cpu-2", "dgx-1", "gn5-8xp100", "h200x4-vm", "pcie-2x2", "pcie-4", "
 _ROWS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+CHANGES: dict[str, Callable[[Random, str], bytes]] = {
+    ".csv": mutate.table,
+    ".json": mutate.document,
+    ".jsonl": mutate.data,
+    ".toml": mutate.toml,
+    ".txt": mutate.data,
+    ".xml": mutate.xml,
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """A file that is read without an error, the ending of its name, and how it is changed."""
+    """A file that is read without an error, and the ending of its name."""
 
     text: str
     ending: str
-    change: Callable[[Random, str], bytes]
+
+    def changed(self, random: Random) -> bytes:
+        """Made a little wrong, as files with that ending are."""
+        return CHANGES[self.ending](random, self.text)
 
 
-def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix in endings)
+def _samples(folder: Path, *endings: str) -> tuple[Sample, ...]:
+    files = sorted(file for file in folder.iterdir() if file.suffix in endings)
+    return tuple(Sample(file.read_text(), file.suffix) for file in files)
 
 
 @cache
 def rows() -> tuple[Sample, ...]:
     """The first rows of our own results."""
     return tuple(
-        Sample(
-            text="".join(file.read_text().splitlines(keepends=True)[: _ROWS + 1]),
-            ending=".csv",
-            change=mutate.table,
-        )
-        for file in _files(PROFILES / "results", (".csv",))
+        Sample("".join(one.text.splitlines(keepends=True)[: _ROWS + 1]), one.ending)
+        for one in _samples(PROFILES / "results", ".csv")
     )
 
 
 @cache
 def foreign_results() -> tuple[Sample, ...]:
-    """Results of every other tool that compare reads."""
-    texts = tuple(
-        Sample(text=file.read_text(), ending=".txt", change=mutate.data)
-        for file in _files(DATA / "results", (".txt", ".jsonl"))
-    )
-    written = tuple(
-        Sample(text=file.read_text(), ending=".json", change=mutate.document)
-        for file in _files(DATA / "results", (".json",))
-    )
-    return (*texts, *written, *written)
+    """Results of every other tool that compare reads; few are documents, so each counts twice."""
+    documents = _samples(DATA / "results", ".json")
+    return (*_samples(DATA / "results", ".txt", ".jsonl"), *documents, *documents)
 
 
 @cache
 def logs() -> tuple[Sample, ...]:
     """Logs of NCCL, and what else says where a job hangs."""
-    return tuple(
-        Sample(
-            text=file.read_text(),
-            ending=file.suffix,
-            change=mutate.document if file.suffix == ".json" else mutate.data,
-        )
-        for file in _files(DATA / "nccl-logs", (".txt", ".json"))
-    )
+    return _samples(DATA / "nccl-logs", ".txt", ".json")
 
 
 @cache
 def topologies() -> tuple[Sample, ...]:
     """Every format that describes links, and a recording."""
-    samples = [
-        Sample(
-            text=file.read_text(),
-            ending=file.suffix,
-            change=mutate.xml if file.suffix == ".xml" else mutate.data,
-        )
-        for file in _files(DATA / "topologies", (".txt", ".xml"))
-    ]
-    machine = machine_topology("pcie-2x2")
-    own = Sample(text=topology_json.write(machine), ending=".json", change=mutate.document)
+    own = topology_json.write(machine_topology("pcie-2x2"))
     with TemporaryDirectory() as folder:
         recording = dumps([fake_hosts.asked(Path(folder), fake_hosts.dgx1v(Path(folder)))])
-    return (*samples, own, Sample(text=recording, ending=".json", change=mutate.document))
+    written = Sample(own, ".json"), Sample(recording, ".json")
+    return (*_samples(DATA / "topologies", ".txt", ".xml"), *written)
 
 
 @cache
 def programs() -> tuple[Sample, ...]:
     """Programs of MSCCL and MSCCL++."""
-    return tuple(
-        Sample(text=text, ending=ending, change=mutate.xml if ending == ".xml" else mutate.document)
-        for text, ending in algorithm_files.texts()
-    )
+    return tuple(Sample(*one) for one in algorithm_files.texts())
 
 
 @cache
 def machines() -> tuple[Sample, ...]:
     """Profiles of machines."""
-    return tuple(
-        Sample(
-            text=(PROFILES / "machines" / f"{name}.toml").read_text(),
-            ending=".toml",
-            change=mutate.toml,
-        )
-        for name in MACHINES
-    )
+    files = (PROFILES / "machines" / f"{name}.toml" for name in MACHINES)
+    return tuple(Sample(file.read_text(), ".toml") for file in files)
 
 
 @cache
 def presets() -> tuple[Sample, ...]:
     """Presets of sweeps."""
-    return tuple(
-        Sample(text=file.read_text(), ending=".toml", change=mutate.toml)
-        for file in _files(PROFILES / "sweeps", (".toml",))
-    )
+    return _samples(PROFILES / "sweeps", ".toml")

@@ -11,19 +11,17 @@ import pytest
 from collbench.core.errors import UsageError
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.nccl_log.progress import behind, groups_of, mismatches, watchdog_groups
-from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle
+from tests.jobs.test_nccl_log import DATA, report_of
 
-DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 CASES = tomllib.loads(Path(__file__).with_name("hangs.toml").read_text())
 
 
 @pytest.mark.parametrize("what", CASES)
 def test_who_is_found(what: str) -> None:
-    case, reader = CASES[what], LogReader()
+    case = CASES[what]
     text = case["text"] if "text" in case else (DATA / case["file"]).read_text()
-    reader.feed("job.log", text.splitlines())
-    report = reader.finish()
+    report = report_of(text)
     groups = {
         "calls": lambda: groups_of(report),
         "watchdog": lambda: watchdog_groups(report),
@@ -98,8 +96,6 @@ def test_dumps_of_groups_with_one_name() -> None:
 
 
 def test_the_second_part_of_a_log_is_named_where_it_says_something() -> None:
-    reader = LogReader()
-    reader.feed("a.log.1", excerpt((0, 1, 8), (1, 1, 8), (0, 2, 8), (1, 2, 8)))
-    reader.feed("a.log", excerpt((0, 3, 8), (1, 3, 8), (0, 4, 8)))
-    (late,) = behind(groups_of(reader.report))
-    assert (late.name, late.place) == ("n:1 [1]", "a.log line 2")
+    parts = ((0, 1, 8), (1, 1, 8), (0, 2, 8), (1, 2, 8)), ((0, 3, 8), (1, 3, 8), (0, 4, 8))
+    (late,) = behind(groups_of(report_of(*("\n".join(excerpt(*part)) for part in parts))))
+    assert (late.name, late.place) == ("n:1 [1]", "1.log line 2")

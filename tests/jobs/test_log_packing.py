@@ -9,7 +9,7 @@ import pytest
 
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.packing import numbered
-from collbench.jobs.nccl_log.reader import LogReader
+from tests.jobs.test_nccl_log import report_of
 
 LINES = [
     *(f'epoch {step} of the run named "first": loss 0.{step}, no error' for step in range(4)),
@@ -56,9 +56,8 @@ PACKED: dict[str, Callable[[], list[str]]] = {
 
 
 def _found(lines: list[str]) -> list[tuple[str, str, str]]:
-    reader = LogReader()
-    reader.feed("x.log", lines)
-    return [(one.check, one.severity, one.subject) for one in log_findings(reader.finish())]
+    findings = log_findings(report_of("".join(lines)))
+    return [(one.check, one.severity, one.subject) for one in findings]
 
 
 @pytest.mark.parametrize("how", PACKED)

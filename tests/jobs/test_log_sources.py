@@ -16,21 +16,18 @@ from collbench.jobs.literals import literals
 from collbench.jobs.log_errors import Reader, names_error, numbered, words_of
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.progress import behind, watchdog_groups
-from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
 from collbench.jobs.run_log import refuse_others
+from tests.jobs.test_nccl_log import DATA, report_of
 from tests.support.commands import Capture
 from tests.support.tables import cells_of
 
-DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text())
 
 
 def findings_of(text: str) -> list[Finding]:
     """What a text says, as `log` puts it together."""
-    reader = LogReader()
-    reader.feed("x.log", text.splitlines())
-    report = reader.finish()
+    report = report_of(text)
     groups = [*watchdog_groups(report), *report.ras.groups()]
     return [*hang_findings(groups), *log_findings(report)]
 
@@ -151,12 +148,8 @@ def test_every_number_says_what_to_do() -> None:
 def test_each_pattern_names_a_text_that_it_needs(reader: Reader) -> None:
     """A pattern without one would never be tried, as one whose texts no word is in."""
     words = words_of(reader)
-    for pattern in _patterns(reader):
+    names = ("programs", "systems") if reader == "programs" else (reader,)
+    causes = [one for name in names for one in catalog.load("causes", name)["causes"]]
+    for pattern in (pattern for one in causes for pattern in one["lines"]):
         texts = literals(pattern)
         assert texts and all(any(word in text for word in words) for text in texts), pattern
-
-
-def _patterns(reader: Reader) -> list[str]:
-    names = ("programs", "systems") if reader == "programs" else (reader,)
-    tables = [one for name in names for one in catalog.load("causes", name)["causes"]]
-    return [pattern for one in tables for pattern in one["lines"]]

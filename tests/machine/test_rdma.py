@@ -43,12 +43,9 @@ def test_what_the_host_and_the_dump_tell_decides() -> None:
     assert answer(with_facts(hgx, "nic", rdma="no"), "nic0") == ("no", "no")
     assert answer(formats.read(OWN / "mi300x-rccl.xml"), "nic0") == ("yes", "yes")
     # before Ampere, and without NVLinks
-    assert answer(_old(), "nic0")[1] == "if supported, to receive"
-
-
-def _old() -> Topology:
     box = formats.read(OWN / "pcie-box-hwloc.xml")
-    return replace(box, links=tuple(link for link in box.links if link.kind != "nvlink"))
+    old = replace(box, links=tuple(link for link in box.links if link.kind != "nvlink"))
+    assert answer(old, "nic0")[1] == "if supported, to receive"
 
 
 def test_levels_of_nccl() -> None:

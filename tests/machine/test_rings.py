@@ -72,8 +72,6 @@ def test_rings_use_every_link_once_in_each_direction(name: str, count: int) -> N
     found = rings(topology)
     assert Counter(hop for ring in found for hop in hops(ring)) == wires_of(topology)
     assert len(found) == len(set(found)) == count
-    for rank in range(8):
-        assert sum(1 for ring in found for a, _ in hops(ring) if a == rank) == count
 
 
 @pytest.mark.parametrize(("name", "count"), [("dgx-1", 2), ("dgx-1v", 3)])
@@ -297,9 +295,8 @@ def test_many_hosts_are_entered_once_each(monkeypatch: pytest.MonkeyPatch) -> No
     assert rings(repeated(machine_topology("gh200"), 257)) == (tuple(range(257)),)
 
 
-@pytest.mark.parametrize("name", ["gb200-nvl72"])
-def test_ways_by_parts_are_those_of_the_whole(name: str) -> None:
-    topology = machine_topology(name)
+def test_ways_by_parts_are_those_of_the_whole() -> None:
+    topology = machine_topology("gb200-nvl72")
     way = by_parts(topology)
     for gpu in topology.gpus[::7]:
         for end in (*topology.gpus[::5], *topology.of_kind("nic")[::9]):

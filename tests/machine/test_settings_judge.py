@@ -1,7 +1,6 @@
 """Settings: which lines and files NCCL reads, what wins, what is found in them, and what is not."""
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from tests.support.runs import SHARED
 from tests.support.tables import cells_of
 
 LOGS = SHARED / "nccl-logs"
-TOLD = Path(__file__).with_name("settings.tsv").read_text().splitlines()
 NAMES = sorted(known().by_name)
 CLEAN = {row[0]: row[1] for row in cells_of(__file__, "clean-settings.tsv")}
 
@@ -31,9 +29,9 @@ def test_a_clean_environment_has_no_problem() -> None:
     assert judge([], None) == []
 
 
-@pytest.mark.parametrize("line", [line for line in TOLD if line[0] != "#"])
-def test_what_is_said_of_settings(line: str) -> None:
-    settings, version, kinds, *words = line.split("\t")
+@pytest.mark.parametrize("cells", cells_of(__file__, "settings.tsv"))
+def test_what_is_said_of_settings(cells: list[str]) -> None:
+    settings, version, kinds, *words = cells
     problems = problems_of(settings, None if version == "-" else version)
     found = (f"{one.kind} {one.severity}{'*' * one.may_cost}" for one in problems)
     assert (", ".join(found) or "-") == kinds

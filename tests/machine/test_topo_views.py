@@ -68,11 +68,6 @@ def cells(lines: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def replace_nodes(topology: Topology, *kinds: str) -> Topology:
-    """The topology without the nodes of some kinds."""
-    return without(topology, lambda node: node.kind in kinds)
-
-
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @tiered("columns", [80, 100, 200], 1)
 def test_the_matrix_fits_and_says_the_same_at_every_width(
@@ -116,7 +111,9 @@ def test_equal_hosts_are_shown_once_and_others_apart() -> None:
     assert [group.hosts for group in same] == [(0, 1, 2)]
     assert same[0].names == ("node1", "node2", "node3")
     whole = two_hosts()
-    thinner = replace_link(whole, "h1.gpu0", "h1.gpu1", nvlink_link("h1.gpu0", "h1.gpu1", 3, 11))
+    thin = nvlink_link("h1.gpu0", "h1.gpu1", 3, 11)
+    links = (thin if (link.a, link.b) == (thin.a, thin.b) else link for link in whole.links)
+    thinner = replace(whole, links=tuple(links))
     assert [group.hosts for group in alike(thinner)] == [(0,), (1,)]
     assert [line.split()[2] for line in matrix(thinner, 80) if line.startswith("GPU0")] == [
         "NV12",
@@ -124,11 +121,6 @@ def test_equal_hosts_are_shown_once_and_others_apart() -> None:
     ]
     assert {node.id for node in other.nodes} == {"net0", "cpu0", "root0", "gpu0", "gpu1", "nic0"}
     assert {node.host for node in part(whole, 1).nodes} == {0, -1}
-
-
-def replace_link(topology: Topology, a: str, b: str, link: Link) -> Topology:
-    links = tuple(link if (old.a, old.b) == (a, b) else old for old in topology.links)
-    return replace(topology, links=links)
 
 
 def test_labels_say_the_host_only_where_two_have_the_same() -> None:
@@ -330,7 +322,7 @@ def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
 
 
 def test_bundles_to_several_switches_are_one() -> None:
-    plain = replace_nodes(hgx_h100(), "nvswitch")
+    plain = without(hgx_h100(), lambda node: node.kind == "nvswitch")
     halves = [nvlink_link(gpu.id, switch, 4, 9) for gpu in plain.gpus for switch in ("sw0", "sw1")]
     switches = [Node(id=name, kind="nvswitch") for name in ("sw0", "sw1")]
     text = svg(replace(plain, nodes=(*plain.nodes, *switches), links=(*plain.links, *halves)))

@@ -44,21 +44,15 @@ def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
             assert_right(plan_of(what, algo, slots=slots, channels=channels))
 
 
-def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: int) -> None:
-    for in_place in placements(op):
-        for direct in (False, True):
-            if (algo, in_place, direct) == ("oneshot", True, True):
-                continue  # see test_oneshot_in_place_lends_nothing
-            what = problem(op, n, root=root, count=53, in_place=in_place)
-            assert_right(plan_of(what, algo, slots=2, direct=direct))
-            assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
-
-
 @tiered("n", [2, 5, 3, 4, 7, 8, 13], 2)
 @tiered(("op", "algo"), PAIRS, 12)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
-    for root in roots(op, n):
-        assert_right_in_place_and_with_loans(op, algo, n, root)
+    for root, in_place, direct in product(roots(op, n), placements(op), (False, True)):
+        if (algo, in_place, direct) == ("oneshot", True, True):
+            continue  # see test_oneshot_in_place_lends_nothing
+        what = problem(op, n, root=root, count=53, in_place=in_place)
+        assert_right(plan_of(what, algo, slots=2, direct=direct))
+        assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
 
 
 def test_oneshot_in_place_lends_nothing() -> None:

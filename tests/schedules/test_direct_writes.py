@@ -149,24 +149,17 @@ def test_one_missing_announcement_is_enough_to_refuse(op: OpName) -> None:
                 check(replace(pushed, ready={**pushed.ready, rank: edges - {edge}}))
 
 
-def read_again(name: str) -> Schedule:
+@pytest.mark.parametrize("mine", ["i0 >1x | i0 >1z | <1y =o0", "i0 >1x | <1y =o0 / second: i0 >1z"])
+def test_an_input_in_place_that_is_still_needed(mine: str) -> None:
     """Rank 0 gives its input for the sum that comes back, and reads it once more, in no order with
-    what comes back.
+    what comes back: later in the same track, or in another track, which a schedule without direct
+    writes may not do at all.
     """
-    mine = "i0 >1x | i0 >1z | <1y =o0" if name == "main" else "i0 >1x | <1y =o0 / second: i0 >1z"
-    return schedule_of((mine, "i0 <0x =o0 >0y / other: <0z =t0"))
-
-
-@pytest.mark.parametrize("name", ["main", "second"])
-def test_an_input_in_place_that_is_still_needed(name: str) -> None:
-    """Its rank reads it again: later in the same track, or in another track, which a schedule
-    without direct writes may not do at all.
-    """
-    schedule = read_again(name)
+    schedule = schedule_of((mine, "i0 <0x =o0 >0y / other: <0z =t0"))
     pushed = push_zero_copy(schedule, in_place=False)
     assert direct_count(pushed) == 1
     check(pushed)
-    if name == "main":
+    if "second" not in mine:
         check(schedule, in_place=True)
         assert direct_count(push_zero_copy(schedule, in_place=True)) == 0
     with pytest.raises(

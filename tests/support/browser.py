@@ -2,7 +2,6 @@
 ended with everything that it started.
 """
 
-import base64
 import json
 import os
 import select
@@ -139,16 +138,6 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    def picture(self, file: Path) -> None:
-        """The whole page as a picture."""
-        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        file.write_bytes(
-            base64.b64decode(
-                self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
-            )
-        )
-
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
         found = self._told("Runtime.exceptionThrown") + self._told("Runtime.consoleAPICalled")
@@ -169,9 +158,3 @@ class Browser:
         self._process.wait(WAIT_S)
         for end in (self._read, self._write):
             os.close(end)
-
-    def __enter__(self) -> "Browser":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

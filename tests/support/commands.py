@@ -4,14 +4,18 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import click
 import pytest
 
-from collbench.cli import run
+from collbench.cli import _COMMANDS, run
+from collbench.cli._command import StrictCommand
 from collbench.planning import tuning
+from collbench.tune.store import Store, TunedPoint
 from tests.support.json_shape import check_shape
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
@@ -53,10 +57,28 @@ def says(invoke: Invoke, code: int, *args: str | Path, **variables: str) -> Said
     return Said(*told)
 
 
+def options() -> Iterator[tuple[str, click.Option]]:
+    """Every option, with the name of its command."""
+    for name in _COMMANDS:
+        command = import_module(f"collbench.cli.{name}").command
+        assert isinstance(command, StrictCommand)
+        yield from ((name, param) for param in command.params if isinstance(param, click.Option))
+
+
 def forget_tuning() -> None:
     """What this process has read of tuning files, which a test writes."""
     tuning.read.cache_clear()
     tuning.tuning_of.cache_clear()
+
+
+def keep_tuned(machine: tuning.Machine, *points: TunedPoint) -> Store:
+    """Points as tune keeps them, which all that is planned in this process then follows."""
+    store = Store(machine=machine, points=())
+    for point in points:
+        store = store.with_point(point)
+    store.save(None)
+    forget_tuning()
+    return store
 
 
 @contextmanager

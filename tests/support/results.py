@@ -11,7 +11,6 @@ from collbench.core.record import COLUMNS, FLOATS, INTEGERS, named
 from tests.support.runs import SHARED
 
 DATA = Path(__file__).parent.parent / "data" / "results"
-SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
 RUNS = SHARED / "nccl-tests"
 REAL = sorted(RUNS.glob("*.txt")) + sorted(RUNS.glob("*.json"))
 needs_shared = pytest.mark.skipif(not REAL, reason="needs the shared nccl-tests outputs")

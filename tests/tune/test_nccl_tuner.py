@@ -22,24 +22,12 @@ K, M = 1 << 10, 1 << 20
 VERSIONS = "collbench 0.1.0; nccl 2.28.9 with NCCL_NVLS_ENABLE=0 NCCL_VERSION=2.28.3-1"
 
 
-def nccl(
-    size: int,
-    time_us: float,
-    algo: str = "library",
-    proto: str = "",
-    channels: int = 0,
-    **named: Any,
-) -> dict[str, Any]:
-    given = {"notes": "unregistered", "versions": VERSIONS} | named
-    return row(
-        (time_us, time_us * 1.002, time_us * 0.998),
-        backend="nccl",
-        size_bytes=size,
-        algo=algo,
-        proto=proto,
-        channels=channels,
-        **given,
-    )
+def nccl(size: int, time_us: float, *setting: str | int) -> dict[str, Any]:
+    """A row of NCCL's own choice, or of a setting: algorithm, protocol, channels."""
+    times = (time_us, time_us * 1.002, time_us * 0.998)
+    forced = dict(zip(("algo", "proto", "channels"), setting, strict=False))
+    told = {"notes": "unregistered", "versions": VERSIONS}
+    return row(times, backend="nccl", size_bytes=size, **told, **forced)
 
 
 def parsed(lines: list[str]) -> list[list[str]]:

@@ -18,17 +18,9 @@ from collbench.tune import search
 from collbench.tune.candidates import Candidate
 from collbench.tune.halving import REPEATS, ROUNDS, halve, middle, simplest
 from collbench.tune.search import ConfigurationSearch, Pace
+from tests.support.planted_tune import Clock
 
 REPEAT_S, TIMES_US = 0.25, {"today": 10.0, "better": 8.0, "best": 7.0, "slow": 30.0}
-
-
-class Clock:
-    """A clock that only measuring moves."""
-
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 class PlantedTrial:
@@ -73,6 +65,7 @@ def test_wherever_the_time_ends_the_choice_was_measured(
     found: list[str] = []
     for quarters in range(1, 160):
         clock = PlantedTrial.clock = Clock()
+        clock.now_s = 0.0
         monkeypatch.setattr(search, "time", clock)
         monkeypatch.setattr(search, "Trial", PlantedTrial)
         paces = (Pace(), Pace())

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from collbench.tune.store import (
     set_aside,
     stored,
 )  # fmt: skip
-from tests.support.commands import forget_tuning
+from tests.support.commands import forget_tuning, keep_tuned
 from tests.support.machines import two_hosts
 from tests.support.tables import values_of
 from tests.support.tiers import tiered
@@ -54,13 +53,6 @@ def point(size: int, values: Mapping[str, Value], **others: object) -> TunedPoin
     return TunedPoint(size=size, values=values, **{**facts, **others})
 
 
-def store_of(machine: Machine, *points: TunedPoint) -> Store:
-    store = Store(machine=machine, points=())
-    for one in points:
-        store = store.with_point(one)
-    return store
-
-
 def algorithm(size: int, **knobs: object) -> str:
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=size, **knobs)  # type: ignore[arg-type]
     return resolve(case, LIMITS["cuda"]).case.algo
@@ -70,10 +62,8 @@ def test_rows_hold_for_the_sizes_around_a_point_and_not_beyond() -> None:
     ring: dict[str, Value] = {"algo": "ring", "proto": "simple"}
     tree: dict[str, Value] = {"algo": "tree", "proto": "simple"}
     before = {size: algorithm(size) for size in (512, 64 << 10, 1 << 20, 2 << 20)}
-    store = store_of(GPU, point(1 << 10, ring), point(4 << 10, ring), point(16 << 10, tree),
-                     point(64 << 10, {}), point(1 << 20, ring))  # fmt: skip
-    store.save(None)
-    forget_tuning()
+    store = keep_tuned(GPU, point(1 << 10, ring), point(4 << 10, ring), point(16 << 10, tree),
+                       point(64 << 10, {}), point(1 << 20, ring))  # fmt: skip
     chosen = {size: algorithm(size) for size in (1 << 10, 8 << 10, (8 << 10) + 4, 16 << 10)}
     assert list(chosen.values()) == ["ring", "ring", "tree", "tree"]
     assert algorithm(32 << 10) == "tree"
@@ -86,8 +76,7 @@ def test_rows_hold_for_the_sizes_around_a_point_and_not_beyond() -> None:
 
 
 def test_the_state_is_read_back_and_forgotten() -> None:
-    store = store_of(GPU, point(64, {"cluster": (2,), "gpcs": 1, "channels": 3}), point(8, {}))
-    store.save(None)
+    store = keep_tuned(GPU, point(64, {"cluster": (2,), "gpcs": 1, "channels": 3}), point(8, {}))
     assert stored(GPU) == store
     assert all_stored() == ([store], [])
     assert stored(GPU._replace(model="another")).points == ()
@@ -96,8 +85,7 @@ def test_the_state_is_read_back_and_forgotten() -> None:
 
 
 def test_a_point_is_replaced_and_a_file_without_rows_is_none() -> None:
-    store = store_of(GPU, point(64, {"channels": 3}))
-    store.save(None)
+    store = keep_tuned(GPU, point(64, {"channels": 3}))
     assert store.tuning_file.exists()
     store = store.with_point(point(64, {}))
     store.save(None)
@@ -105,8 +93,7 @@ def test_a_point_is_replaced_and_a_file_without_rows_is_none() -> None:
 
 
 def test_a_broken_state_is_said_with_its_field_and_set_aside() -> None:
-    store = store_of(GPU, point(64, {"channels": 3}))
-    store.save(None)
+    store = keep_tuned(GPU, point(64, {"channels": 3}))
     file = store.state_file
     sound = file.read_text()
     for text, told in [
@@ -148,8 +135,7 @@ def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size:
     assert len({one.point.case.algo for one in ways}) > 3
     for one in [*ways[::16], *near[::6]]:
         written = point(size, one.values, op=op, carrier=one.point.case.transport)
-        store_of(MACHINES[name], written).save(None)
-        forget_tuning()
+        keep_tuned(MACHINES[name], written)
         chosen = resolve(case, LIMITS[name])
         assert chosen.case == one.point.case
         assert one.point.plan is not None
@@ -185,8 +171,7 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     way = row_of(small, limits, links)
     assert set(way) == {"algo", "proto"}
     row: dict[str, Value] = {"algo": "chain", "proto": "simple"}
-    store_of(GPU, point(1 << 14, row, ranks=2)).save(None)
-    forget_tuning()
+    keep_tuned(GPU, point(1 << 14, row, ranks=2))
     assert [bool(priced_by(case, limits, links)) for case in (small, large, other)] == [
         False,
         True,
@@ -202,9 +187,7 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     assert priced_by(replace(given, op="gather"), limits, links)
 
 
-def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model(
-    tmp_path: Path,
-) -> None:
+def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model() -> None:
     where = ranks_of(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
     own = Store(machine=GPU, points=()).tuning_file
     own.parent.mkdir(parents=True)
@@ -252,10 +235,7 @@ def test_candidates_are_each_planned_once_and_say_what_they_set() -> None:
 
 def test_points_of_other_numbers_of_ranks_and_transports_do_not_mix() -> None:
     ring: dict[str, Value] = {"algo": "ring", "proto": "simple"}
-    store = store_of(GPU, point(1 << 10, ring, ranks=2),
-                     point(1 << 10, ring, asked="shm", carrier="shm"))  # fmt: skip
-    store.save(None)
-    forget_tuning()
+    keep_tuned(GPU, point(1 << 10, ring, ranks=2), point(1 << 10, ring, asked="shm", carrier="shm"))
     assert algorithm(1 << 10) != "ring"
     assert algorithm(1 << 10, transport="shm") == "ring"
     two = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 10)

@@ -100,25 +100,19 @@ def test_closed_forms_meet_what_is_played(op: OpName, algo: str) -> None:
             assert seconds == pytest.approx(played, rel=0.05)
 
 
-ALPHA_S, GBS = 3e-6, 40.0
-
-
-def only_links() -> Cluster:
-    """A flat network where a hop takes ALPHA_S and NICs are the only limit."""
-    network = Network(seconds={"net": ALPHA_S})
-    rates = {rate: GBS / 50.0 if rate == NIC else 1e6 for rate in RATES}
-    return replace(FLAT, costs=on_links(), rates=rates, network=network)
-
-
 @pytest.mark.parametrize("hosts", [32, 1024, 16384])
 def test_formulas_of_textbooks_come_out(hosts: int) -> None:
-    """alpha-beta on a flat network, for any number of hosts."""
-    size, n, on = 1 << 30, hosts, only_links()
-    beta_s, steps = size / (GBS * 1e9), int(math.log2(n))
+    """alpha-beta on a flat network where NICs are the only limit, for any number of hosts."""
+    alpha_s, gbs = 3e-6, 40.0
+    network = Network(seconds={"net": alpha_s})
+    rates = {rate: gbs / 50.0 if rate == NIC else 1e6 for rate in RATES}
+    on = replace(FLAT, costs=on_links(), rates=rates, network=network)
+    size, n = 1 << 30, hosts
+    beta_s, steps = size / (gbs * 1e9), int(math.log2(n))
     formulas = {
-        "ring": 2 * (n - 1) * (ALPHA_S + beta_s / n),
-        "halving": 2 * steps * ALPHA_S + 2 * (n - 1) / n * beta_s,
-        "twoshot": 2 * ALPHA_S + 2 * (n - 1) / n * beta_s,
+        "ring": 2 * (n - 1) * (alpha_s + beta_s / n),
+        "halving": 2 * steps * alpha_s + 2 * (n - 1) / n * beta_s,
+        "twoshot": 2 * alpha_s + 2 * (n - 1) / n * beta_s,
     }
     case = Case(
         op="allreduce",
