@@ -71,10 +71,12 @@ class Headers:
         (None, ['Using network IB'])
         >>> headers.repeated(line + "\n")[1], headers.repeated(line + " &amp; Socket")
         ('Using network IB', None)
+        >>> headers.repeated(line.replace("INFO ", "INFO&"))
         """
         end = line.find(_INFO) + len(_INFO)
         known = self._known.get(line[:end])
-        if known is None or len(line) > LONGEST or line.startswith(_QUOTES):
+        is_blank = line[end : end + 1] == " "
+        if known is None or len(line) > LONGEST or line.startswith(_QUOTES) or not is_blank:
             return None
         text = line[end + 1 :].rstrip()
         if (
