@@ -17,7 +17,7 @@ from collbench.compare.load import ResultFile
 from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
-from collbench.compare.page.data import Opening, PageData, data_element, page_data
+from collbench.compare.page.data import Entry, Opening, data_element, page_data
 from collbench.compare.tables.summary import counts, measured_text
 from collbench.core.text import counted, texts_of
 from collbench.core.web.html import element, section
@@ -32,9 +32,9 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
     frame, summary = loaded.frame, summarise(loaded.records)
     # where the curves of the first file are: in the order of its configurations
     places = Places(summary, {key: place for place, key in enumerate(configurations(summary))})
-    answered = answers(summary, places)
+    answered, first = answers(summary, places)
     before: list[str] = []
-    opened, rows = answered.opening or _NO_POINT, ""
+    opened, rows = first or _NO_POINT, ""
     parts = [tables.origin(loaded, summary)]
     files = {"new": curves_of(summary)}
     name = Path(loaded.name).name
@@ -52,7 +52,7 @@ def page(loaded: ResultFile, base: "ResultFile | None" = None, *, is_forced: boo
         lead += f"; against {base_name}, {counted(len(base.records), 'row')}."
         lead += " The tables are of the former."
     after = [
-        answered.text,
+        answered,
         tables.doubts(summary),
         rows,
         tables.glance(summary),
@@ -76,7 +76,7 @@ def _title(loaded: ResultFile) -> str:
 
 
 def _filled(
-    title: str, lead: str, caption: str, before: Sequence[str], after: Sequence[str], data: PageData
+    title: str, lead: str, caption: str, before: Sequence[str], after: Sequence[str], data: Entry
 ) -> str:
     look = style()
     script = part("page.js")

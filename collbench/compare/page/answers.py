@@ -29,13 +29,10 @@ _Words = Callable[[Gap], HtmlCell]
 
 
 class Places(NamedTuple):
-    """Where the curves of a summary are in the data of the page, by workload and configuration.
-    first: how many curves stand before them.
-    """
+    """Where the curves of a summary are in the data of the page, by workload and configuration."""
 
     summary: Summary
     place_of: Mapping[tuple[object, ...], int]
-    first: int = 0
 
     def of(self, row: Record) -> int:
         """The place of the curve of a row."""
@@ -47,15 +44,10 @@ def address(op: str, axis: str, curve: int, size_bytes: int) -> str:
     return f"#op={quote(op, safe='')}&axis={axis}&at={curve}.{size_bytes}"
 
 
-class Answers(NamedTuple):
-    """Both questions as HTML, and what the page opens on: None where neither has an answer."""
-
-    text: str
-    opening: Opening | None
-
-
-def answers(summary: Summary, places: Places) -> Answers:
-    """The answers of one file."""
+def answers(summary: Summary, places: Places) -> tuple[str, Opening | None]:
+    """The answers of one file to both questions, as HTML, and what the page opens on: None where
+    neither has an answer.
+    """
     parts, openings = [], []
     for peer in summary.peers:
         gaps = peer_gaps(summary, peer)
@@ -70,8 +62,7 @@ def answers(summary: Summary, places: Places) -> Answers:
         openings.append(_opening("wire", gaps, places, LINKS_BOUND_BYTES))
     inner = "\n".join(f"<div>{part}</div>" for part in parts)
     pair = f'<div class="pair">{inner}</div>' if parts else ""
-    text = section("answers", "How far from the best", pair)
-    return Answers(text, openings[0] if openings else None)
+    return section("answers", "How far from the best", pair), next(iter(openings), None)
 
 
 def _opening(axis: str, gaps: Bands, places: Places, least_bytes: int = 0) -> Opening:

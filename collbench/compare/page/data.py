@@ -4,6 +4,11 @@ A point is one list: the places of its size, ceiling, note, knobs and answer in 
 it, then 0, then its repeats in microseconds, from which the script makes the time, its bounds and
 the bandwidths. Where a file's bandwidth is not that of the time, as in another tool's, [time,
 algorithm bandwidth, bus bandwidth] stands for the 0.
+
+Of a curve: own is a library's own choice, k the place of its value in each of dims, by which curves
+are filtered (-1: it has none), f bus bandwidth over algorithm bandwidth, p its points. Of the best
+of a group at every size: at is the places of its curves and of their points. color is the dimension
+that has colours at first, rival the library that times are compared with, open what is shown first.
 """
 
 import base64
@@ -11,7 +16,7 @@ import math
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 from collbench.compare.curves import Curve, CurvePoint, envelope
 from collbench.core.knobs import UNASKED
@@ -38,70 +43,12 @@ _PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
 _UNSET = {str(value) for value in UNASKED.values()}
 # Dimensions whose values have colours of their own; of all others the values are steps.
 _OF_FAMILIES = ("algorithm", "backend")
-PointEntry = list[int | float | list[float | None] | None]
 Value = TypeVar("Value", bound=Hashable)
+Entry = dict[str, object]
+Opening = Mapping[str, str | int]  # what is shown first: an axis, the place of a curve, a size
 
 
-class Dimension(TypedDict):
-    """What curves are filtered by. colors: of each value, the end of the names of its classes."""
-
-    key: str
-    label: str
-    values: list[str]
-    colors: list[str]
-
-
-class CurveEntry(TypedDict):
-    """A curve. own: a library's own choice. k: the place of its value in each dimension (-1: it has
-    none). f: bus bandwidth over algorithm bandwidth. p: its points.
-    """
-
-    name: str
-    title: str
-    peer: bool
-    own: bool
-    k: list[int]
-    f: float | None
-    p: list[PointEntry]
-
-
-class BestEntry(TypedDict):
-    """The best of a group at every size. at: the places of its curves and of their points."""
-
-    name: str
-    title: str
-    peer: bool
-    k: list[int]
-    at: list[tuple[int, int]]
-
-
-class Opening(TypedDict):
-    """What the page shows at first: an axis and, if anything, a point of a curve."""
-
-    axis: str
-    curve: int
-    size: int
-
-
-class PageData(TypedDict):
-    """The data of the script. color: the dimension that has colours at first. rival: the library
-    that times are compared with.
-    """
-
-    dims: list[Dimension]
-    color: str
-    rival: str
-    open: Opening
-    sizes: list[int]
-    ceilings: list[float]
-    notes: list[str]
-    used: list[str]
-    answers: list[str]
-    curves: list[CurveEntry]
-    best: list[BestEntry]
-
-
-def page_data(files: Mapping[str, Sequence[Curve]], rival: str, opening: Opening) -> PageData:
+def page_data(files: Mapping[str, Sequence[Curve]], rival: str, opening: Opening) -> Entry:
     """The data of one file's curves, or of two files' by name."""
     every = [(name, curve) for name, here in files.items() for curve in here]
     dims = _dimensions([{"file": name} | _values(curve) for name, curve in every])
@@ -117,7 +64,7 @@ def page_data(files: Mapping[str, Sequence[Curve]], rival: str, opening: Opening
         _table(getattr(point, name) for point in points) for name in ("note", "used", "answer")
     )
 
-    def entry(name: str, curve: Curve) -> CurveEntry:
+    def entry(name: str, curve: Curve) -> Entry:
         factor = _factor(curve)
         return {
             "name": curve.name,
@@ -189,9 +136,9 @@ def _colors(name: str, values: Sequence[str]) -> list[str]:
 
 def _best(
     files: Mapping[str, Sequence[Curve]], keys: Callable[[Mapping[str, str]], list[int]]
-) -> list[BestEntry]:
+) -> list[Entry]:
     """The envelopes, as places of curves and points."""
-    entries: list[BestEntry] = []
+    entries: list[Entry] = []
     first = 0
     for name, curves in files.items():
         places = {
@@ -261,7 +208,7 @@ def _number(value: float) -> float | None:
     return int(short) if short.is_integer() else short
 
 
-def data_element(data: PageData) -> str:
+def data_element(data: Entry) -> str:
     """The element with the data; compressed, as base64, where it is long."""
     text = embedded(data)
     if len(text) <= MOST_PLAIN_CHARS:
