@@ -3,7 +3,7 @@ links should reach; under a launcher every pair of its ranks.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -35,8 +35,6 @@ Rows = list[dict[str, object]]
 def measure_pairs(topology: Topology, out: TextIO) -> tuple[Topology, Rows]:
     """Measure, show, and return the topology with the rates that stores reached instead of the
     expected ones, and the pairs for JSON.
-
-    However it ends, what was measured until then is shown.
     """
     gpus = topology.gpus
     count = gpus_here()
@@ -48,49 +46,77 @@ def measure_pairs(topology: Topology, out: TextIO) -> tuple[Topology, Rows]:
         )
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
     ids = [gpu.id for gpu in gpus] if count else []
-    group, start, pairs, busy = LocalGroup(), time.monotonic(), list[RankPair](), BusyRemark()
-    try:
-        for pair in measure(group, backend, ranks, Settings()):
-            pairs.append(pair)
-    finally:
-        group.close(0)
-        if pairs:
-            _show(topology, ids, names, pairs, out, is_busy=busy.of_all(len(names)))
-            remark(
-                f"{len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
-                " compared"
-            )
+
+    def measured() -> Iterator[RankPair]:
+        group = LocalGroup()
+        try:
+            yield from measure(group, backend, ranks, Settings())
+        finally:
+            group.close(0)
+
+    pairs = _shown(measured(), topology, ids, names, len(names), out)
     source = (
         f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair"
         " at a time"
         if ids
         else ""
     )
-    measured = with_rates(topology, ids, pairs, source) if ids else topology
-    return measured, _rows(pairs, names)
+    return with_rates(topology, ids, pairs, source) if ids else topology, _rows(pairs, names)
 
 
 def measure_pairs_of(topology: Topology, group: Group, out: TextIO) -> tuple[Topology, Rows]:
     """Measure every pair of a launcher's ranks, one at a time, and show them; returns the same as
-    measure_pairs. However it ends, what was measured until then is shown.
+    measure_pairs.
     """
-    gpus = gpus_here()
-    backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
+    here = group.hosts.count(group.hosts[0])
+    backend = "cuda" if gpus_here() >= here else "cpu"
     names = [f"rank{rank}" for rank in range(group.ranks)]
-    start, found, busy = time.monotonic(), list[RankPair](), BusyRemark()
     settings = PairSettings(size_bytes=SIZES[backend], timeout_s=LOST_S)
-    try:
+
+    def measured() -> Iterator[RankPair]:
         with Pairs(group, 0, backend, settings) as pairs:
-            found.extend(by_messages(pairs))
+            yield from by_messages(pairs)
+
+    return topology, _rows(_shown(measured(), topology, [], names, here, out), names)
+
+
+def _shown(
+    pairs: Iterator[RankPair],
+    topology: Topology,
+    ids: Sequence[str],
+    names: Sequence[str],
+    here: int,
+    out: TextIO,
+) -> list[RankPair]:
+    """Take pairs as they are measured; however that ends, print the rates of those until then, and
+    which are slower than others like them, unless others may have slowed them. ids: the nodes of
+    the ranks, where they are GPUs. here: ranks of this host.
+    """
+    start, found, busy = time.monotonic(), list[RankPair](), BusyRemark()
+    try:
+        found.extend(pairs)
     finally:
         if found:
-            is_busy = busy.of_all(group.hosts.count(group.hosts[0]))
-            _show(topology, [], names, found, out, is_busy=is_busy)
+            slow = [] if busy.of_all(here) else behind(found, topology, ids)
+            expected = {
+                (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
+                for pair in found
+                for way in WAYS
+                if ids
+            }
+            say("\n".join(lines(found, names, expected, width(out))).lstrip("\n"), file=out)
+            for pair, middle in slow:
+                unit = "us" if pair.way in LATENCIES else "GB/s"
+                say(
+                    f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
+                    f" {pair.value:.4g} {unit}, the median is {middle:.4g}",
+                    file=out,
+                )
             remark(
                 f"{len(found)} measurements in {time.monotonic() - start:.0f} s, every result"
                 " compared"
             )
-    return topology, _rows(found, names)
+    return found
 
 
 def _rows(pairs: Sequence[RankPair], names: Sequence[str]) -> Rows:
@@ -107,31 +133,3 @@ def _rows(pairs: Sequence[RankPair], names: Sequence[str]) -> Rows:
         }
         for pair in pairs
     ]
-
-
-def _show(
-    topology: Topology,
-    ids: Sequence[str],
-    names: Sequence[str],
-    pairs: Sequence[RankPair],
-    out: TextIO,
-    *,
-    is_busy: bool,
-) -> None:
-    """Print the rates of the pairs, and the pairs that are slower than others like them, unless
-    others may have slowed them. ids: the nodes of the ranks, where they are GPUs.
-    """
-    expected = {
-        (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
-        for pair in pairs
-        for way in WAYS
-        if ids
-    }
-    say("\n".join(lines(pairs, names, expected, width(out))).lstrip("\n"), file=out)
-    for pair, middle in () if is_busy else behind(pairs, topology, ids):
-        unit = "us" if pair.way in LATENCIES else "GB/s"
-        say(
-            f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
-            f" {pair.value:.4g} {unit}, the median is {middle:.4g}",
-            file=out,
-        )
