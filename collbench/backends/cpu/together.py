@@ -17,7 +17,7 @@ import numpy as np
 
 from collbench.backends.base import Batch, Samples, Session, SessionOptions, TogetherOpener
 from collbench.backends.cpu.backend import private_bytes
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, gives_up, patience
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
 from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
@@ -38,7 +38,6 @@ from collbench.backends.repeat import (
     slowest_s,
     timed_sets,
 )
-from collbench.core.errors import HangError
 from collbench.core.group import Group, RankContext
 from collbench.core.host import cpu_name
 from collbench.core.pattern import Wrong
@@ -84,17 +83,11 @@ def launch_grouped(launches: Sequence[Launch], limit_s: float) -> None:
             first.offer_core()
             if polls == first.polls + 1:
                 blocked_since = time.monotonic()
-            if polls % YIELDS_A_LOOK == 0 and gives_up(blocked_since, limit_s, first.is_aborted):
-                runner, _, _ = tracks[running[0]]
-                raise HangError(
-                    runner.story(
-                        [
-                            (tracks[track][2], positions[track], tracks[track][1])
-                            for track in running
-                            if tracks[track][0] is runner
-                        ]
-                    )
-                )
+            if polls % YIELDS_A_LOOK == 0:
+                runner = tracks[running[0]][0]
+                waiting = [(*tracks[track], positions[track]) for track in running]
+                at = [(program, p, index) for one, index, program, p in waiting if one is runner]
+                runner.refuse_to_hang(at, blocked_since, limit_s)
     for runner, _ in launches:
         runner.launches += 1
 
