@@ -89,15 +89,7 @@ class SweepPoint:
 
     def anew(self) -> "SweepPoint":
         """The same point, not yet measured."""
-        return SweepPoint(
-            self.case,
-            self.plan,
-            self.waived,
-            self.is_choice,
-            self.chosen,
-            self.origin,
-            self.together,
-        )
+        return replace(self, repeats=[], spans=[])
 
     @property
     def job(self) -> Job:

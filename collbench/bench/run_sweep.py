@@ -160,7 +160,10 @@ def _drive(
         from collbench.bench.soak import run_stress
 
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
-    runs = [_measurement(points, group, settings, where) for _ in range(settings.runs)]
+    runs = [
+        Measurement([point.anew() for point in points], group, settings, where.of)
+        for _ in range(settings.runs)
+    ]
     out = sys.stderr if "-" in (csv, options.get("json")) else sys.stdout
     table = table_of(
         requested,
@@ -213,15 +216,6 @@ def _drive(
             write_document(text, options["json"], "--json")
         show_releases(records, sweep.backend, out)
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))
-
-
-def _measurement(
-    points: Sequence[SweepPoint], group: Group, settings: Settings, where: Ranks
-) -> Measurement:
-    """One run of the points."""
-    measurement = Measurement([point.anew() for point in points], group, settings)
-    measurement.ceilings = where.of
-    return measurement
 
 
 def _planned(

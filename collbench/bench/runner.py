@@ -82,15 +82,21 @@ class Measurement:
     variables, and some need them anyway. Its points come after all others, one set of processes at
     a time, so that no more than one set waits on the GPUs.
 
-    progress is called after every repeat with the estimated seconds of work that are done. end_s:
-    of the monotonic clock, when ranks that this host started are left in the middle of a repeat.
+    ceilings: the links of a case's ranks, where they are known. progress is called after every
+    repeat with the estimated seconds of work that are done. end_s: of the monotonic clock, when
+    ranks that this host started are left in the middle of a repeat.
     """
 
-    def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
-        self.points, self.group, self.settings = points, group, settings
+    def __init__(
+        self,
+        points: Sequence[SweepPoint],
+        group: Group,
+        settings: Settings,
+        ceilings: Callable[[Case], RankLinks | None] = lambda case: None,
+    ) -> None:
+        self.points, self.group, self.settings, self.ceilings = points, group, settings, ceilings
         self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = replace(cpu_costs(costs_here("cpu", cpu_name())), cores=cores_of(group))
-        self.ceilings: Callable[[Case], RankLinks | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
         self.floors = Floors()

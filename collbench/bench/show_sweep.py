@@ -4,11 +4,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import IO, TypedDict
+from typing import IO, Any
 
 import click
 
@@ -29,26 +29,13 @@ from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL
 
-
-class Style(TypedDict, total=False):
-    """Arguments of click.style."""
-
-    fg: str
-    bold: bool
-    dim: bool
-
-
+Style = Mapping[str, Any]  # arguments of click.style, whose types differ
 _Screen = tuple[
     Callable[[str, Style], None], Callable[[float], None], Callable[[Callable[[], list[str]]], None]
 ]
 _UPDATE_S = 0.2  # between two pictures of a table that changes
-_STYLES: dict[str, Style] = {
-    "ok": {},
-    "waived": {"dim": True},
-    "wrong": {"fg": TERMINAL["worse"], "bold": True},
-    "impossible": {"fg": TERMINAL["worse"], "bold": True},
-    "error": {"fg": TERMINAL["worse"], "bold": True},
-}
+_BAD: Style = {"fg": TERMINAL["worse"], "bold": True}
+_STYLES: dict[str, Style] = {"ok": {}, "waived": {"dim": True}}
 
 
 def show_rows(
@@ -127,7 +114,7 @@ def _take_rows(
             is_noisy = "noisy" in record.notes
             show_row(
                 table.line(record),
-                {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
+                {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES.get(record.status, _BAD),
             )
     finally:
         show_waived()

@@ -1,5 +1,6 @@
 """What a sweep is asked for: which options have no effect, and from options to its cases."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.bench.ranks import MODEL, gpus_here, refuse_few_gpus
 from collbench.bench.sweep import Sweep, sizes_between
 from collbench.core import options as defaults
-from collbench.core.collectives import UNEVEN_OPS, collective
+from collbench.core.collectives import UNEVEN_OPS, Collective, collective
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import AXES, KNOB, KNOBS
@@ -43,27 +44,20 @@ def _has_cuda(options: Options) -> bool:
     return "cuda" in options.get("backend", ())
 
 
-def _has_model(options: Options) -> bool:
-    return MODEL in options.get("backend", ())
-
-
-def _has_launch_times(options: Options) -> bool:
-    return any(BACKENDS.load(name).has_launch_times for name in options.get("backend", ()))
-
-
 def _has_messages(options: Options) -> bool:
     return _has_cuda(options) and bool({"auto", "net"} & set(options.get("transport", ("auto",))))
 
 
 def _has_use_of_machine(options: Options) -> bool:
     """Whether the model runs on the machine, or rows of GPUs have their ceilings from its links."""
-    return _has_model(options) or (on_gpus(options) and described(options["machine"]) is not None)
+    has_model = MODEL in options.get("backend", ())
+    return has_model or (on_gpus(options) and described(options["machine"]) is not None)
 
 
-def _reduces(options: Options) -> bool:
-    return "mix" in options or any(
-        collective(op).is_reduction for op in options.get("op", ("allreduce",))
-    )
+def _has_op(options: Options, is_meant: Callable[[Collective], bool]) -> bool:
+    """Whether some collective of the sweep is meant; any that is mixed may be."""
+    ops = map(collective, options.get("op", ("allreduce",)))
+    return "mix" in options or any(map(is_meant, ops))
 
 
 def is_together(options: Options) -> bool:
@@ -78,12 +72,6 @@ def _is_uneven(op: str) -> bool:
 def _has_unequal_blocks(options: Options) -> bool:
     mix = parse_mix(options["mix"]) if "mix" in options else ()
     return any(map(_is_uneven, (*options.get("op", ()), *(part.op for part in mix))))
-
-
-def _has_root(options: Options) -> bool:
-    return "mix" in options or any(
-        collective(op).is_rooted for op in options.get("op", ("allreduce",))
-    )
 
 
 SWEEP_RULES = (
@@ -131,13 +119,13 @@ SWEEP_RULES = (
     ),
     Rule(
         options=("redop",),
-        when=lambda options: not _reduces(options),
+        when=lambda options: not _has_op(options, lambda op: op.is_reduction),
         message="no collective of this sweep reduces",
         hint="give --op allreduce, reduce or reducescatter, or leave it out",
     ),
     Rule(
         options=("root",),
-        when=lambda options: not _has_root(options),
+        when=lambda options: not _has_op(options, lambda op: op.is_rooted),
         message="no collective of this sweep has a root",
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
     ),
@@ -229,7 +217,9 @@ SWEEP_RULES = (
     ),
     Rule(
         options=("distribution", "wire"),
-        when=lambda options: not _has_launch_times(options),
+        when=lambda options: (
+            not any(BACKENDS.load(name).has_launch_times for name in options.get("backend", ()))
+        ),
         message="the model and the reference have no ranks that run",
         hint="give --backend cpu, mpi, gloo, cuda, nccl or torch, or leave it out",
     ),
