@@ -9,6 +9,7 @@ import click
 
 from collbench.bench.sweep import backend_names, kernel_name
 from collbench.cli._options import (
+    MAX_RANKS,
     F,
     Finite,
     ListOf,
@@ -18,8 +19,8 @@ from collbench.cli._options import (
     Whole,
     natural,
     positive,
-    rank_count,
     some_bytes,
+    whole,
 )
 from collbench.core import catalog
 from collbench.core.catalog import names
@@ -42,7 +43,7 @@ _READERS: dict[str, Callable[[str], int]] = {
     "count": positive,
     "bytes": some_bytes,
     "rank": natural,
-    "ranks": rank_count,
+    "ranks": whole(1, "for example 4", MAX_RANKS, "number of ranks"),
 }
 # A preset says what to measure; these say what to do with the rows.
 _NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed")
@@ -151,7 +152,7 @@ def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
     options = {}
     for key, value in table.items():
         if key not in types:
-            shown = sorted(name for name, param in types.items() if not _is_hidden(param))
+            shown = sorted(name for name in types if not getattr(types[name], "hidden", False))
             raise unknown(f"option of presets (in {name})", key, shown)
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         try:
@@ -161,7 +162,3 @@ def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
         except click.BadParameter as error:
             raise UsageError(f"preset {name}: {key} = {value!r}: {error.message}") from None
     return options
-
-
-def _is_hidden(param: click.Parameter) -> bool:
-    return isinstance(param, click.Option) and param.hidden

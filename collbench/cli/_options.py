@@ -238,26 +238,20 @@ class Finite(click.FloatRange):
         raise _out_of_range(param, value, "a number", self)
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, or a number with s, m or h."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: Parameter, ctx: Context) -> float:
-        if isinstance(value, float):
-            return value
-        found = _DURATION.fullmatch(str(value).strip())
-        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
-        if not 0 < seconds <= MAX_S:
-            raise _bad(param, f"'{value}' is no duration", "for example 90, 120s or 2m")
-        return seconds
+def _budget(text: str) -> float:
+    """Seconds, or a number with s, m or h. Raises UsageError."""
+    found = _DURATION.fullmatch(text.strip())
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= MAX_S:
+        raise UsageError(f"--budget: '{text}' is no duration", "for example 90, 120s or 2m")
+    return seconds
 
 
 def budget_option(what: str, default: str = "none") -> Callable[[F], F]:
     """How long a command may measure. default: what its absence means, or "none"."""
     return click.option(
         "--budget",
-        type=Duration(),
+        type=_budget,
         default=None if default == "none" else default,
         metavar="TIME",
         help=f"{what}, for example 90, 120s or 2m. Default: {default}.",
@@ -351,26 +345,21 @@ def _out_of_range(
     return _bad(param, f"'{value}' is not {allowed}", f"for example {example:g}")
 
 
-def _whole(text: str, least: int, most: int, what: str, hint: str) -> int:
-    number = parse_whole(text)
-    if number is None or not least <= number <= most:
-        raise UsageError(f"'{text}' is not a {what} from {least} to {most}", hint)
-    return number
+def whole(
+    least: int, hint: str, most: int = MAX_COUNT, what: str = "whole number"
+) -> Callable[[str], int]:
+    """What reads a whole number between two. It raises UsageError."""
+
+    def read(text: str) -> int:
+        number = parse_whole(text)
+        if number is None or not least <= number <= most:
+            raise UsageError(f"'{text}' is not a {what} from {least} to {most}", hint)
+        return number
+
+    return read
 
 
-def natural(text: str) -> int:
-    """A whole number from 0 on. Raises UsageError."""
-    return _whole(text, 0, MAX_COUNT, "whole number", "for example 0 or 2")
-
-
-def positive(text: str) -> int:
-    """A whole number from 1 on. Raises UsageError."""
-    return _whole(text, 1, MAX_COUNT, "whole number", "for example 1 or 8")
-
-
-def rank_count(text: str) -> int:
-    """A number of ranks. Raises UsageError."""
-    return _whole(text, 1, MAX_RANKS, "number of ranks", "for example 4")
+natural, positive = whole(0, "for example 0 or 2"), whole(1, "for example 1 or 8")
 
 
 def some_bytes(text: str) -> int:

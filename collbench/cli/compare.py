@@ -4,19 +4,18 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import (
     PAGE,
-    Context,
     FileName,
     ListOf,
     OutputFile,
-    Parameter,
     Profile,
     assessment_options,
     color_option,
@@ -41,20 +40,16 @@ _WRITTEN = ("json", "tuner", "plot")  # options that ask for a file of rows
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
 
-class Percent(click.ParamType):  # type: ignore[type-arg]
-    """A share from 0 on, with or without its sign."""
-
-    name = "percent"
-
-    def convert(self, value: object, param: Parameter, ctx: Context) -> float:
-        number = -1.0
-        with suppress(ValueError):
-            number = float(str(value).strip().removesuffix("%"))
-        if not 0 <= number < float("inf"):
-            raise UsageError(
-                f"--fail-below: '{value}' is not a percentage from 0 on", "for example 5 or 5%"
-            )
-        return number
+def _percent(text: str) -> float:
+    """A share from 0 on, with or without its sign. Raises UsageError."""
+    number = -1.0
+    with suppress(ValueError):
+        number = float(text.strip().removesuffix("%"))
+    if not 0 <= number < float("inf"):
+        raise UsageError(
+            f"--fail-below: '{text}' is not a percentage from 0 on", "for example 5 or 5%"
+        )
+    return number
 
 
 class _CompareCommand(StrictCommand):
@@ -104,7 +99,7 @@ class _CompareCommand(StrictCommand):
 )
 @click.option(
     "--fail-below",
-    type=Percent(),
+    type=_percent,
     metavar="PERCENT",
     help=(
         "Exit with code 1 if something is surely slower than in the base, and by more than this"
@@ -322,16 +317,6 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     return code
 
 
-def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
-    """Say that most rows of a file are noise, why, and what to do; whether it is so."""
-    from collbench.compare.doubt import doubt_of_changes, lines_of
-
-    lines = lines_of(doubt_of_changes(loaded.records, loaded.name), width(out))
-    for line in lines:
-        say(line, err=out is sys.stderr)
-    return bool(lines)
-
-
 def _hold(loaded: "ResultFile", options: Options) -> int:
     """Compare one file with a reference; returns the exit code."""
     from collbench.compare.baselines import beside, reference
@@ -396,13 +381,20 @@ def _report(
 ) -> int:
     """Show and write what changed, and what the gate says of it; returns the exit code."""
     from collbench.compare.comparison import assessment_of, json_of
+    from collbench.compare.doubt import doubt_of_changes, lines_of
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
 
     limit = options["fail_below"]
     out = talk_beside(options, "json", *ASSESSMENT_FILES)
     has_colours = is_coloured(options["color"], out)
-    noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
+    doubts = {  # that most rows of a file are noise, why, and what to do
+        one.name: lines_of(doubt_of_changes(one.records, one.name), width(out))
+        for one in (new, *bases)
+    }
+    for line in chain.from_iterable(doubts.values()):
+        say(line, err=out is sys.stderr)
+    noisy = [name for name, doubt in doubts.items() if doubt]
     names = ", ".join(base.name for base in bases)
     for line in lines(
         changes, (new.name, names), width(out), show_all=options["show_all"], is_colored=has_colours

@@ -13,24 +13,13 @@ from collbench.cli._options import (
     Sizes,
     color_option,
     json_option,
+    whole,
 )
 from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.options import Rule, refuse
-from collbench.core.units import parse_whole
 
 _MOST_HOSTS = 1 << 16
-
-
-def _hosts(text: str) -> int:
-    number = parse_whole(text)
-    if number is None or not 1 <= number <= _MOST_HOSTS:
-        raise UsageError(
-            f"'{text}' is not a number of hosts from 1 to {_MOST_HOSTS}", "for example 16"
-        )
-    return number
-
-
 _OPTIONS = (
     op_option(),
     click.option(
@@ -61,7 +50,7 @@ _OPTIONS = (
     ),
     click.option(
         "--hosts",
-        type=ListOf("number", _hosts),
+        type=ListOf("number", whole(1, "for example 16", _MOST_HOSTS, "number of hosts")),
         default="1",
         show_default=True,
         help="Numbers of hosts, for example 1,2,16,128,2048.",
