@@ -220,12 +220,6 @@ def summarise(rows: Sequence[Record]) -> Summary:
     )
 
 
-def fastest_own_choices(rows: Iterable[Record]) -> dict[str, Record]:
-    """Of each library the fastest of its own choices."""
-    own = ((row.backend, row) for row in rows if is_peer(row.backend) and is_own_choice(row))
-    return {peer: fastest(of_peer) for peer, of_peer in grouped(own).items()}
-
-
 def candidates(rows: Sequence[Record]) -> list[Record]:
     """Ours, or the library's rows where there are none of ours."""
     return [row for row in rows if not is_peer(row.backend)] or list(rows)
@@ -247,16 +241,13 @@ def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: 
         """The time of another row over that of the leader; None of noise."""
         return None if other is None or are_noise else errors.ratio(other, row)
 
+    own = grouped((one.backend, one) for one in rows if is_own_choice(one))
     rivals = {
-        peer: rival
-        for peer, rival in fastest_own_choices(rows).items()
+        peer: fastest(of_peer)
+        for peer, of_peer in own.items()
         if not (row.backend == peer and is_own_choice(row))
     }
-    peers = {
-        peer: slowdown_of_peer
-        for peer, rival in rivals.items()
-        if (slowdown_of_peer := slowdown(rival)) is not None
-    }
+    slowdowns = {peer: slowdown(rival) for peer, rival in rivals.items()}
     return Best(
         certainty=certainty,
         leaders=leaders,
@@ -270,7 +261,7 @@ def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: 
         ),
         runner_up=runner_up,
         gain=slowdown(runner_up),
-        peers=peers,
+        peers={peer: ratio for peer, ratio in slowdowns.items() if ratio is not None},
         rivals=rivals,
         choice=choice,
         excess=slowdown(choice),

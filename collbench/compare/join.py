@@ -20,7 +20,7 @@ from collbench.compare.losses import Loss, losses
 from collbench.compare.merge import LAUNCHES, MERGED, Timed, is_ours, of_all_runs, of_one_file
 from collbench.compare.noise import Side
 from collbench.core.collectives import collective
-from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.errors import UsageError
 from collbench.core.grouping import grouped
 from collbench.core.limits import NOISY_SCALE
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
@@ -200,7 +200,7 @@ def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
         conditions=_conditions(frame["notes"].reset_index(drop=True), way)
     )
     if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
-        reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
+        reduces = {op: collective(op).is_reduction for op in keyed["op"].unique()}
         keyed["redop"] = keyed["redop"].where(keyed["op"].map(reduces).astype(bool), "")
     is_timed = (keyed["status"] == "ok") & (keyed["time_us"] > 0)
     columns = (is_timed, keyed["repeat_times_us"], keyed["time_us"])
@@ -217,14 +217,6 @@ def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
         _times=pd.Series(times, keyed.index, dtype=object),
         _noise=keyed["notes"].map(named).to_numpy(np.bool_) | (square > freedom * NOISY_SCALE**2),
     )
-
-
-def is_reduction(op: str) -> bool:
-    """Whether an operation reduces; what is not known may."""
-    try:
-        return collective(op).is_reduction
-    except CollbenchError:
-        return True
 
 
 def _one_a_key(

@@ -206,7 +206,7 @@ def _fuller(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
     found, errors = [], []
     for part in dict.fromkeys((text, *(joined(text, *way) for way in ways))):
         try:
-            found.append((part, _records_of(_cleaned(part), name)))
+            found.append((part, _records_of(_BOLD.sub(r"\1", plain_text(part)), name)))
         except UsageError as error:
             errors.append(error)
             if "no row" not in error.message:
@@ -220,10 +220,6 @@ def _fuller(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
 def _known(rows: Sequence[Record]) -> tuple[int, int]:
     """How many rows there are, and how many whose data was checked."""
     return len(rows), sum("unchecked" not in row.notes for row in rows)
-
-
-def _cleaned(text: str) -> str:
-    return _BOLD.sub(r"\1", plain_text(text))
 
 
 def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:

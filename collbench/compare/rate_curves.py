@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from collbench.compare.best import Errors
-from collbench.compare.join import is_reduction
 from collbench.core.collectives import collective
-from collbench.core.errors import CollbenchError
 from collbench.core.limits import SURE_Z
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
@@ -26,9 +24,8 @@ from collbench.core.verdict import luck
 from collbench.machine.gpu_kinds import GpuKind, kind_of
 
 _ANY_DEVICE = GpuKind("", "")
-_ENDED_RISING = (
-    0.97  # of the last rate but one and the last, either way: the curve has ended rising
-)
+# of the last rate but one and the last, either way: the curve has ended rising
+_ENDED_RISING = 0.97
 _LATENCY = 0.9  # of the time of the next size, at least: a size that takes its latency alone
 PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
 
@@ -229,8 +226,8 @@ def _key(row: Record, left_out: Collection[str] = ()) -> CurveKey:
         backend=row.backend,
         buffers=own_form(row),
         dtype=row.dtype,
-        redop=row.redop if is_reduction(row.op) else "",
-        root=row.root if _is_rooted(row.op) else 0,
+        redop=row.redop if collective(row.op).is_reduction else "",
+        root=row.root if collective(row.op).is_rooted else 0,
         placement=row.placement,
         skew=row.skew,
         groups=row.groups,
@@ -252,14 +249,6 @@ def _path(transport: str) -> str:
     """The transport of a row without those that serve the memory of peers alike."""
     parts = [part for part in transport.split("+") if part not in (*PEER_MEMORY, "auto")]
     return "+".join(parts)
-
-
-def _is_rooted(op: str) -> bool:
-    """Whether an operation has a root; what is not known may."""
-    try:
-        return collective(op).is_rooted
-    except CollbenchError:
-        return True
 
 
 def _rate(rows: list[Record], errors: Errors) -> MeasuredRate:

@@ -88,7 +88,7 @@ def _of_peer(
     place = link(_where(workload, gap, summary), _address("peer", workload, gap, places))
     return _answer(
         f"From {name}'s best",
-        f"<p>{element('strong', _times(gap.value))} {verb}, {place}{element('span', tail)}</p>",
+        f"<p><strong>{gap.value:.2f}x</strong> {verb}, {place}{element('span', tail)}</p>",
         f"The time of {name}'s own choice, {fastest_text(peer)}, over that of our best: the lowest"
         " of each band of sizes, and where; above 1 we are faster.",
         _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
@@ -119,15 +119,11 @@ def _address(axis: str, workload: Workload, gap: Gap, places: Places) -> str:
 
 
 def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
-    against = f" against {_form_of(gap.rival)}" if gap.rival is not None else ""
+    against = "" if gap.rival is None else f" against {own_form(gap.rival)}"
+    if gap.rival is not None and form_heading(gap.rival.backend) == "buffers":
+        against += " buffers"
     title = titles(summary.best)[workload]
     return f"{title}, {format_size(gap.size_bytes)}, {label(gap.row, summary.knobs)}{against}"
-
-
-def _form_of(rival: Record) -> str:
-    """The form of a library's own choice."""
-    is_of_buffers = form_heading(rival.backend) == "buffers"
-    return f"{own_form(rival)} buffers" if is_of_buffers else own_form(rival)
 
 
 def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> str:
@@ -160,14 +156,9 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
 
 
 def _peer_cell(gap: Gap) -> HtmlCell:
-    return HtmlCell(
-        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}", kind=gap.verdict.replace(" ", "-")
-    )
+    text = f"{gap.value:.2f}x\nat {format_size(gap.size_bytes)}"
+    return HtmlCell(text, kind=gap.verdict.replace(" ", "-"))
 
 
 def _wire_cell(gap: Gap) -> HtmlCell:
     return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}")
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x"

@@ -92,13 +92,12 @@ def _parts(words: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _ranks_of_part(name: str, words: Sequence[str]) -> int:
-    kinds = _LAUNCHERS[name]
     counts = dict(_counts(words))
-    if total := next((counts[option] for option in kinds["total"] if option in counts), 0):
-        return total
-    each = next((counts[option] for option in kinds["each"] if option in counts), 0)
-    sets = next((counts[option] for option in kinds["sets"] if option in counts), 0)
-    return sets * (each or (1 if name in _ONE_EACH else 0))
+    total, each, sets = (
+        next((counts[option] for option in _LAUNCHERS[name][kind] if option in counts), 0)
+        for kind in ("total", "each", "sets")
+    )
+    return total or sets * (each or (1 if name in _ONE_EACH else 0))
 
 
 def _counts(words: Sequence[str]) -> Iterator[tuple[str, int]]:

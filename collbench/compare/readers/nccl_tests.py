@@ -344,11 +344,13 @@ def _reading(run: TableRun, op: OpName, name: str) -> ProofReading:
         for part in row.parts
         if not {part.time, part.algbw, part.busbw} & set(NO_TIMES)
     ]
+    # by which size and count of every row differ
+    ratio = _size_over_count(run) if collective(op).size_in_blocks else 0
     return reading_of(
         op,
         printed,
         claimed=run.claimed_ranks,
-        counted=_counted_ranks(run, op),
+        counted=ratio if ratio > 1 else 0,
         name=name,
         place=run.heading_line,
     )
@@ -393,12 +395,6 @@ def _size_over_count(run: TableRun) -> int:
         block = row.count * item_bytes(dtype_of(row.dtype))
         numbers.add(row.size_bytes // block if block and not row.size_bytes % block else 0)
     return numbers.pop() if len(numbers) == 1 else 0
-
-
-def _counted_ranks(run: TableRun, op: OpName) -> int:
-    """The number of ranks by which size and count of every row differ; 0 if there is none."""
-    ratio = _size_over_count(run) if collective(op).size_in_blocks else 0
-    return ratio if ratio > 1 else 0
 
 
 def _is_checked(run: TableRun, part: TablePart) -> bool:

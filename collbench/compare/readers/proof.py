@@ -102,18 +102,15 @@ def reading_of(
         ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
         odd = [row for row in fitting if ranks_of(op, [row.rates], ranks) != (ranks, True)]
         if not ranks or 2 * len(odd) >= len(fitting):
-            raise _impossible(op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}")
+            row = max(fitting, key=lambda row: row.algbw)
+            raise UsageError(
+                f"{name}, line {place}: busbw {row.busbw:g} over algbw {row.algbw:g} is that of"
+                f" {op} on no number of ranks (line {row.line})",
+                "the rows may be of another collective: put the name of its program above them",
+            )
         misfits += odd
     return ProofReading(
         ranks=ranks, misfits=frozenset((row.line, row.placement) for row in misfits)
-    )
-
-
-def _impossible(op: OpName, row: Printed, place: str) -> UsageError:
-    return UsageError(
-        f"{place}: busbw {row.busbw:g} over algbw {row.algbw:g} is that of {op} on no number of"
-        f" ranks (line {row.line})",
-        "the rows may be of another collective: put the name of its program above them",
     )
 
 

@@ -376,16 +376,15 @@ def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> l
         if not any(peer in best.peers for best in every):
             columns.append(BestColumn(f"{peer} us", partial(rival_time_text, peer=peer)))
         else:
-            ratio = partial(_speedup_value, peer=peer)
+
+            def ratio(best: Best, peer: str = peer) -> float:
+                return _median(best.peers.get(peer))
+
             columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer), ratio))
             columns += [BestColumn("interval", partial(interval_text, peer=peer))] * is_wide
             form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
             columns += [form] * has_forms(summary, peer)
     return columns
-
-
-def _speedup_value(best: Best, peer: str) -> float:
-    return _median(best.peers.get(peer))
 
 
 def _median(ratio: Interval | None) -> float:
