@@ -10,10 +10,11 @@ this from top to bottom.
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from collbench.core.case import Case
 from collbench.core.errors import ScheduleError
-from collbench.core.knobs import AUTO, LaunchMode, P2p, unheeded
+from collbench.core.knobs import AUTO, KNOBS, LaunchMode, P2p, unheeded
 from collbench.planning import selection
 from collbench.planning.copies import plan_copies
 from collbench.planning.gpu_knobs import LaunchKnobs, launch_knobs, shape_of
@@ -96,18 +97,8 @@ def machine_of(backend: str, limits: Limits) -> Machine:
 
 def problem_of(case: Case) -> Case:
     """A case of the same problem that leaves every knob open."""
-    return Case(
-        op=case.op,
-        backend=case.backend,
-        dtype=case.dtype,
-        redop=case.redop,
-        root=case.root,
-        placement=case.placement,
-        skew=case.skew,
-        ranks=case.ranks,
-        size_bytes=case.size_bytes,
-        counts_file=case.counts_file,
-    )
+    opened: dict[str, Any] = {knob.name: knob.default for knob in KNOBS}  # of names and numbers
+    return replace(case, groups="", mix="", **opened)
 
 
 # ------------------------------------------------------------------------------------- CPU ranks

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import click
 
@@ -46,7 +47,7 @@ COLUMNS = (
 )
 _MOST_SHOWN = 6  # constants of a result that are named
 _LEAST_SLOPE = 0.01
-Row = dict[str, object]
+Row = dict[str, Any]  # a document's: numbers, names, and None for what is not known
 
 
 def rows(
@@ -149,15 +150,14 @@ def lines(
     if "scaling" in heads:
         notes.append("scaling: of the bus bandwidth on the fewest hosts.")
     yield from wrapped(" ".join(notes), columns)
-    hosts = list(dict.fromkeys(row["hosts"] for row in shown))
-    for number in hosts:
-        ranges = prediction.ranges(int(str(number)), sizes)
+    for number in dict.fromkeys(row["hosts"] for row in shown):
+        ranges = prediction.ranges(number, sizes)
         if len(ranges) > 1:
             parts = [f"{ranges[0][0]} to {format_size(ranges[0][2])}"]
             parts += [f"{algo} from {format_size(first)}" for algo, first, _ in ranges[1:]]
-            on = counted(int(str(number)), "host")
+            on = counted(number, "host")
             yield from wrapped(f"best on {on}: {', '.join(parts)}", columns)
-    if small := sorted({*sizes} - {int(str(row["size_bytes"])) for row in shown}):
+    if small := sorted({*sizes} - {row["size_bytes"] for row in shown}):
         listed = ", ".join(map(format_size, small))
         yield from wrapped(f"no price of {listed}: less than an element for each rank", columns)
     for algo, reasons in prediction.reasons.items():
@@ -165,7 +165,7 @@ def lines(
             numbers = [number for number, why in reasons.items() if why == reason]
             where = ", ".join(map(str, numbers)) + (" host" if numbers == [1] else " hosts")
             yield from wrapped(f"left out on {where}: {_named(algo, reason)}", columns)
-    if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
+    if crowded := sorted({row["algo"] for row in shown if _ends(prediction, row) > MAX_ENDS}):
         yield from wrapped(
             f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
             f" {', '.join(crowded)} would exceed here",
@@ -174,8 +174,7 @@ def lines(
 
 
 def _ends(prediction: Prediction, row: Row) -> int:
-    hosts, size = int(str(row["hosts"])), int(str(row["size_bytes"]))
-    point = prediction.of(hosts, size, str(row["algo"]))
+    point = prediction.of(row["hosts"], row["size_bytes"], row["algo"])
     return 0 if point is None else prediction.ends(point)
 
 
@@ -185,37 +184,31 @@ def _named(algo: str, reason: str) -> str:
 
 
 def _cells(row: Row, *, has_changes: bool) -> list[str]:
-    time_us, before_us = float(str(row["time_us"])), row["before_us"]
+    time_us, before_us = row["time_us"], row["before_us"]
+    ends = [format_time_us(row[name]) for name in ("low_us", "high_us") if row[name] is not None]
     cells = [
         str(row["hosts"]),
         str(row["ranks"]),
-        format_size(int(str(row["size_bytes"]))),
-        str(row["algo"]),
-        str(row["proto"]),
+        format_size(row["size_bytes"]),
+        row["algo"],
+        row["proto"],
         format_time_us(time_us),
-        _interval(row),
-        format_rate(float(str(row["busbw_gbs"]))),
+        "-".join(ends) or "-",
+        format_rate(row["busbw_gbs"]),
         _limit(row),
-        format_time_us(float(str(row["alpha_beta_us"]))),
-        "-" if row["scaling"] is None else f"{100 * float(str(row['scaling'])):.3g}%",
+        format_time_us(row["alpha_beta_us"]),
+        "-" if row["scaling"] is None else f"{100 * row['scaling']:.3g}%",
     ]
     if has_changes:
         known = before_us is not None
-        cells.append(format_time_us(float(str(before_us))) if known else "-")
-        cells.append(f"x{float(str(before_us)) / time_us:.2f}" if known else "-")
+        cells.append(format_time_us(before_us) if known else "-")
+        cells.append(f"x{before_us / time_us:.2f}" if known else "-")
     return cells
-
-
-def _interval(row: Row) -> str:
-    if row["low_us"] is None:
-        return "-"
-    low, high = (format_time_us(float(str(row[name]))) for name in ("low_us", "high_us"))
-    return f"{low}-{high}"
 
 
 def _limit(row: Row) -> str:
     if row["limit"] != LATENCY:
-        return f"{_NAMES[str(row['limit'])]} {100 * float(str(row['limit_share'])):.0f}%"
+        return f"{_NAMES[row['limit']]} {100 * row['limit_share']:.0f}%"
     between = f", {row['hops_between']} between" if row["hops_between"] else ""
     return f"{row['hops']} hop{'' if row['hops'] == 1 else 's'}{between}"
 

@@ -152,7 +152,8 @@ def nccl_price(
     limit_us = _AS_GOOD * min(one.by_tables_us for one in chosen)
     near = [one for one in chosen if one.by_tables_us <= limit_us]
     best = min(near, key=lambda one: one.time_us)
-    error = errors_of(known.errors, _scope(machine, domains), size_bytes)
+    scope: Literal["host", "hosts", "racks"] = "hosts" if domains > 1 else "host"
+    error = errors_of(known.errors, "racks" if machine.hosts > 1 else scope, size_bytes)
     return NcclPrice(
         op=op,
         hosts=hosts,
@@ -164,12 +165,6 @@ def nccl_price(
         low_us=best.time_us * (error.low if error else 1.0),
         high_us=best.time_us * (error.high if error else 1.0),
     )
-
-
-def _scope(machine: NcclMachine, domains: int) -> Literal["host", "hosts", "racks"]:
-    if machine.hosts > 1:
-        return "racks"
-    return "hosts" if domains > 1 else "host"
 
 
 def _terms(where: _Where, op: OpName, size: float, *, uses_nvls: bool) -> Iterator[_Term]:
