@@ -1,7 +1,7 @@
 """What all commands share beyond click: an option is given once, and old names are kept."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -159,6 +159,22 @@ def _are_same(file: str, other: str) -> bool:
             return Path(file).samefile(other)
         return os.path.realpath(file) == os.path.realpath(other)
     return False
+
+
+def declared(
+    name: str,
+    *options: Callable[[click.Command], click.Command],
+    cls: type[StrictCommand] = StrictCommand,
+) -> Callable[[Callable[..., object]], click.Command]:
+    """A command that gets its context, with options in this order, and --force."""
+
+    def decorated(function: Callable[..., object]) -> click.Command:
+        command: click.Command = click.command(name=name, cls=cls)(click.pass_context(function))
+        for option in options:
+            command = option(command)
+        return force_option(command)
+
+    return decorated
 
 
 def explicit_options(context: click.Context) -> set[str]:

@@ -4,7 +4,7 @@ import time
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FolderName, OneOf, Whole, assessment_options, json_option
 from collbench.core.options import OPTIONS
@@ -45,8 +45,7 @@ _OPTIONS = (
 )
 
 
-@click.command(name="check", cls=StrictCommand)
-@click.pass_context
+@declared("check", *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Check this machine in less than a minute: its links, and each collective at three sizes.
 
@@ -71,7 +70,3 @@ def command(context: click.Context, /, **_: object) -> int:
     if options.get("forget"):
         return run_forget(options)
     return run_check(options, end_of_measuring(start_s, time.process_time() - computed_s))
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, Whole, assessment_options, json_option
 from collbench.core.assessment import ASSESSMENT_FILES
@@ -87,8 +87,7 @@ _DOCTOR_RULES = (
 )
 
 
-@click.command(name="doctor", cls=StrictCommand)
-@click.pass_context
+@declared("doctor", *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Find what slows communication down here, prove it, and say what to change.
 
@@ -110,7 +109,3 @@ def command(context: click.Context, /, **_: object) -> int:
     explicit = explicit_options(context)
     refuse(_DOCTOR_RULES, explicit, context.params)
     return run_doctor({name: context.params[name] for name in explicit})
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import RanksCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, declared, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
     FileName,
@@ -136,8 +136,7 @@ _HUNT_RULES = (
 )  # fmt: skip
 
 
-@click.command(name="hunt", cls=RanksCommand)
-@click.pass_context
+@declared("hunt", *_OPTIONS, cls=RanksCommand)
 def command(context: click.Context, /, **_: object) -> int:
     """Find which rank, host, rail or path is slow, from the rates of pairs of ranks.
 
@@ -159,7 +158,3 @@ def command(context: click.Context, /, **_: object) -> int:
     from collbench.doctor.hunt.run import run_hunt
 
     return run_hunt(context.params)
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._options import PAGE, FileName, OutputFile, json_option
 
 _OPTIONS = (
@@ -34,9 +34,7 @@ _OPTIONS = (
 )
 
 
-@click.command(name="log", cls=StrictCommand)
-@click.argument("files", nargs=-1, required=True, type=FileName())
-@click.pass_context
+@declared("log", click.argument("files", nargs=-1, required=True, type=FileName()), *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Explain the log of a job: what NCCL printed, and what is wrong.
 
@@ -62,7 +60,3 @@ def command(context: click.Context, /, **_: object) -> int:
         {"files": context.params["files"]}
         | {name: context.params[name] for name in explicit_options(context)}
     )
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

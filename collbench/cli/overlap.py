@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import (
     SIZES_HELP,
@@ -97,8 +97,7 @@ _OVERLAP_RULES = (
 )
 
 
-@click.command(name="overlap", cls=StrictCommand)
-@click.pass_context
+@declared("overlap", *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Measure how much a collective slows computation down: matrix multiplications, which lose
     multiprocessors, and copies in memory, which lose its bandwidth, too.
@@ -120,7 +119,3 @@ def command(context: click.Context, /, **_: object) -> int:
     if explicit & set(_OF_GPUS):  # is asked of GPUs, and nothing else is measured where none are
         options["backend"] = options["backend"] or OVERLAP_OF_GPUS
     return run_overlap(options)
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._declared import op_option
 from collbench.cli._options import (
     SIZES_HELP,
@@ -104,8 +104,7 @@ _PREDICT_RULES = (
 )
 
 
-@click.command(name="predict", cls=StrictCommand)
-@click.pass_context
+@declared("predict", *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> None:
     """Predict times on hosts that are all alike, from 1 to thousands, and what limits them.
 
@@ -138,7 +137,3 @@ def command(context: click.Context, /, **_: object) -> None:
     from collbench.planning.run_predict import run_predict
 
     run_predict(context.params)
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -3,7 +3,7 @@
 import click
 
 from collbench.bench.sweep import backend_names
-from collbench.cli._command import RanksCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, declared, explicit_options
 from collbench.cli._declared import BackendList, setting_option
 from collbench.cli._options import (
     FileName,
@@ -111,9 +111,7 @@ _OPTIONS = (
 )
 
 
-@click.command(name="replay", cls=RanksCommand)
-@click.argument("files", nargs=-1, type=FileName())
-@click.pass_context
+@declared("replay", click.argument("files", nargs=-1, type=FileName()), *_OPTIONS, cls=RanksCommand)
 def command(context: click.Context, /, **_: object) -> int:
     """Replay what a job communicates: its operations, how long they take here, what to tune first,
     and what that saves.
@@ -136,7 +134,3 @@ def command(context: click.Context, /, **_: object) -> int:
          "tune": context.params["tune"]}
         | {name: context.params[name] for name in explicit_options(context)}
     )  # fmt: skip
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import StrictCommand, declared, explicit_options
 from collbench.cli._declared import knob_option, setting_option, with_preset
 from collbench.cli._options import (
     SIZES_HELP,
@@ -166,8 +166,19 @@ class SweepCommand(StrictCommand):
     former_names = {"--sweep": "--preset"}  # noqa: RUF012
 
 
-@click.command(name="sweep", cls=SweepCommand)
-@click.pass_context
+@declared(
+    "sweep",
+    *map(knob_option, AXES),
+    _LIBRARY_OPTION,
+    _COUNTS_OPTION,
+    *_TOGETHER_OPTIONS,
+    *_SIZE_OPTIONS,
+    *map(knob_option, KNOBS),
+    *map(setting_option, OPTIONS.values()),
+    *_SOAK_OPTIONS,
+    *_FILE_OPTIONS,
+    cls=SweepCommand,
+)
 def command(context: click.Context, /, **_: object) -> int:
     """Measure collectives: every combination of the values given, each verified, with its bus
     bandwidth.
@@ -191,18 +202,3 @@ def command(context: click.Context, /, **_: object) -> int:
     options = {"color": context.params["color"], **options}
     csv = context.params["csv"]
     return run_sweep(options, csv=Path(csv) if csv not in (None, "-") else csv)
-
-
-for _option in (
-    *map(knob_option, AXES),
-    _LIBRARY_OPTION,
-    _COUNTS_OPTION,
-    *_TOGETHER_OPTIONS,
-    *_SIZE_OPTIONS,
-    *map(knob_option, KNOBS),
-    *map(setting_option, OPTIONS.values()),
-    *_SOAK_OPTIONS,
-    *_FILE_OPTIONS,
-    force_option,
-):
-    command = _option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._options import DRAWING, FileName, OutputFile, Profile, color_option, json_option
 from collbench.core.catalog import names
 from collbench.core.options import Options, Rule, refuse
@@ -133,8 +133,7 @@ _TOPO_RULES = (
 )
 
 
-@click.command(name="topo", cls=StrictCommand)
-@click.pass_context
+@declared("topo", *_SOURCE_OPTIONS, *_VIEW_OPTIONS, *_DOCUMENT_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Show the machine: the matrix of links, or other views of its devices, links and rates.
 
@@ -153,7 +152,3 @@ def command(context: click.Context, /, **_: object) -> int:
 
     refuse(_TOPO_RULES, explicit_options(context), context.params)
     return show(context.params)
-
-
-for _option in (*_SOURCE_OPTIONS, *_VIEW_OPTIONS, *_DOCUMENT_OPTIONS, force_option):
-    command = _option(command)

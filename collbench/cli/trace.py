@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import RanksCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, declared, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import VERSION, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.options import OPTIONS, Rule, refuse
@@ -94,8 +94,7 @@ _TRACE_RULES = (
 )
 
 
-@click.command(name="trace", cls=RanksCommand)
-@click.pass_context
+@declared("trace", *_OPTIONS, cls=RanksCommand)
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.
 
@@ -116,7 +115,3 @@ def command(context: click.Context, /, **_: object) -> int:
 
     refuse(_TRACE_RULES, explicit_options(context), context.params)
     return run_trace(context.params)
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)

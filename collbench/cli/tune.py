@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import declared, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
     SIZES_HELP,
@@ -107,8 +107,7 @@ _TUNE_RULES = (
 )
 
 
-@click.command(name="tune", cls=StrictCommand)
-@click.pass_context
+@declared("tune", *_OPTIONS)
 def command(context: click.Context, /, **_: object) -> int:
     """Find the best configuration of this machine by measuring, and use it from then on.
 
@@ -143,7 +142,3 @@ def command(context: click.Context, /, **_: object) -> int:
 
         return run_tune_model(options)
     return forget_all() if options.get("forget") else run_tune(options)
-
-
-for _option in (*_OPTIONS, force_option):
-    command = _option(command)
