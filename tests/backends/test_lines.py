@@ -16,8 +16,9 @@ import pytest
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
+from collbench.backends.cpu.flags import LineFlags
 from collbench.backends.cpu.layout import fifo_wire_bytes, layout
-from collbench.backends.cpu.lines import LineFlags, refuse_repeats
+from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.cpu.rank import CpuRank
 from collbench.bench.points import plan_points
 from collbench.cli import run

@@ -8,8 +8,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
+
+import numpy as np
 
 from collbench.backends.repeat import shortest_flag_s
+from collbench.core.dtypes import Array
 from collbench.core.errors import HangError
 from collbench.core.host import usable_cores
 from collbench.planning.plan import Plan
@@ -95,3 +99,70 @@ class FlagBarrier:
         seconds = shortest_flag_s(partial(self.meet, other, limit_s))
         self.meet(range(self._n), limit_s)
         return seconds
+
+
+# flags that lie with the data of slices, see lines.py
+
+
+class SliceFlags(NamedTuple):
+    """The flags of a slice, of each of its chunks: per_launch x launch + offset says that it is
+    there. last: the last line's.
+    """
+
+    edge: int
+    per_launch: int
+    offset: int
+    chunks: tuple["Array", ...]
+    last: memoryview
+
+
+class LineFlags(NamedTuple):
+    """What an action waits for, and what it sets when its data is written."""
+
+    awaited: tuple[SliceFlags, ...]
+    filled: tuple[SliceFlags, ...]
+
+    def have_arrived(self, launches: int) -> bool:
+        """Whether every line of every awaited slice is there. The last one is looked at first:
+        mostly it says no for the price of one load.
+        """
+        for flags_of_slice in self.awaited:
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
+            if flags_of_slice.last[-1] != wanted:
+                return False
+            for flags in flags_of_slice.chunks:
+                if flags.tobytes() != wanted.to_bytes(flags.itemsize, "little") * len(flags):
+                    return False
+        return True
+
+    def set(self, launches: int) -> None:
+        """The second pass: every line of what was filled is there."""
+        for flags_of_slice in self.filled:
+            for flags in flags_of_slice.chunks:
+                flags[...] = flags_of_slice.per_launch * launches + flags_of_slice.offset
+
+    def missing_edge(self, launches: int) -> int:
+        """The connection of the first awaited slice whose last line is not there; of the last one
+        if all of these are.
+        """
+        edge = -1
+        for flags_of_slice in self.awaited:
+            edge = flags_of_slice.edge
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
+            if flags_of_slice.last[-1] != wanted:
+                break
+        return edge
+
+    def missing(self, launches: int) -> tuple[int, str] | None:
+        """The first awaited slice that is not there: its connection, and what was wanted and seen
+        of it.
+        """
+        for flags_of_slice in self.awaited:
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
+            chunks = flags_of_slice.chunks
+            seen = sum(int(np.count_nonzero(flags == wanted)) for flags in chunks)
+            lines = sum(map(len, chunks))
+            if seen < lines:
+                text = f"wanted flag {wanted} on {lines} lines, saw it on {seen}"
+                return flags_of_slice.edge, text
+        return None

@@ -10,26 +10,27 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from collbench.backends.cpu.flags import (
     LINE_WORDS,
     YIELDS_A_LOOK,
+    LineFlags,
     filled,
     freed,
     gives_up,
     patience,
 )
 from collbench.backends.cpu.layout import crowd
+from collbench.backends.net.proxy import BoundCall, Proxy
 from collbench.core.dtypes import Array, divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
 
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
-BoundCall = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class FlagTarget(NamedTuple):
@@ -40,28 +41,6 @@ class FlagTarget(NamedTuple):
     offset: int
 
 
-class DataFlags(Protocol):
-    """Flags that lie with the data of slices (see lines.py)."""
-
-    def have_arrived(self, launches: int) -> bool: ...
-
-    def set(self, launches: int) -> None: ...
-
-    def missing_edge(self, launches: int) -> int: ...
-
-    def missing(self, launches: int) -> tuple[int, str] | None: ...
-
-
-class MessageProxy(Protocol):
-    """What moves the messages of a plan (see net/proxy.py)."""
-
-    def post(self, edge: int, message: "Array") -> BoundCall: ...
-
-    def free(self, edge: int) -> BoundCall: ...
-
-    def receives(self, edge: int) -> bool: ...
-
-
 class BoundStep(NamedTuple):
     """An action ready to run: waits, calls of NumPy functions, flags to set; and flags with the
     data, where the protocol has them.
@@ -70,14 +49,14 @@ class BoundStep(NamedTuple):
     waits: tuple[FlagTarget, ...]
     calls: tuple[BoundCall, ...]
     posts: tuple[FlagTarget, ...]
-    lines: DataFlags | None = None
+    lines: LineFlags | None = None
 
 
 def bind(
     plan: Plan,
     actors: Sequence[TrackActions],
     view: Callable[[Region], "Array"],
-    proxy: MessageProxy | None = None,
+    proxy: Proxy | None = None,
 ) -> list[list[BoundStep]]:
     """The actions of each actor with their regions resolved by `view`, and their messages to other
     shared-memory domains handed to the proxy.
@@ -98,7 +77,7 @@ def _last(plan: Plan, actor: TrackActions) -> BoundStep:
 
 
 def _bind_action(
-    plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: MessageProxy | None
+    plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: Proxy | None
 ) -> BoundStep:
     connections = plan.connections
     waits = [
@@ -193,12 +172,6 @@ def address(array: "Array") -> int:
 AWAKE, TURN_S = 8, 1e-5
 
 
-def core_offer(plan: Plan) -> Callable[[], None]:
-    """What a rank that waits calls to offer its core to others."""
-    ranks = crowd(plan)
-    return os.sched_yield if ranks <= AWAKE else partial(time.sleep, ranks * TURN_S)
-
-
 class Runner:
     """Steps the bound actions of a rank's actors in turn, launch after launch.
 
@@ -216,7 +189,11 @@ class Runner:
     ) -> None:
         self.plan, self.actors, self.flags = plan, actors, flags
         self.is_aborted, self.turn = is_aborted, turn
-        self.polls, self.offer_core = patience(plan.n), core_offer(plan)
+        ranks, self.polls = crowd(plan), patience(plan.n)
+        # to offer its core to others, while a rank waits
+        self.offer_core: Callable[[], None] = (
+            os.sched_yield if ranks <= AWAKE else partial(time.sleep, ranks * TURN_S)
+        )
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[BoundStep]], limit_s: float) -> None:

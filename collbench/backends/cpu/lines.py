@@ -32,8 +32,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collbench.backends.cpu.interpreter import BoundCall, BoundStep, address, arithmetic, bind, copy
+from collbench.backends.cpu.flags import LineFlags, SliceFlags
+from collbench.backends.cpu.interpreter import BoundStep, address, arithmetic, bind, copy
 from collbench.backends.cpu.layout import fifos_before
+from collbench.backends.net.proxy import BoundCall
 from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import ScheduleError
 from collbench.planning.limits import slot_wire_bytes
@@ -63,70 +65,6 @@ def chunk_in(memory: "Array", size: int, data_bytes: int, flag_bytes: int) -> Ch
     count = max(1, -(-size // data_bytes))
     lines = memory[: count * (data_bytes + flag_bytes)].reshape(count, data_bytes + flag_bytes)
     return Chunk(lines[:, :data_bytes], lines[:, data_bytes:].view(f"u{flag_bytes}")[:, 0])
-
-
-class SliceFlags(NamedTuple):
-    """The flags of a slice, of each of its chunks: per_launch x launch + offset says that it is
-    there. last: the last line's.
-    """
-
-    edge: int
-    per_launch: int
-    offset: int
-    chunks: tuple["Array", ...]
-    last: memoryview
-
-
-class LineFlags(NamedTuple):
-    """What an action waits for, and what it sets when its data is written."""
-
-    awaited: tuple[SliceFlags, ...]
-    filled: tuple[SliceFlags, ...]
-
-    def have_arrived(self, launches: int) -> bool:
-        """Whether every line of every awaited slice is there. The last one is looked at first:
-        mostly it says no for the price of one load.
-        """
-        for flags_of_slice in self.awaited:
-            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
-            if flags_of_slice.last[-1] != wanted:
-                return False
-            for flags in flags_of_slice.chunks:
-                if flags.tobytes() != wanted.to_bytes(flags.itemsize, "little") * len(flags):
-                    return False
-        return True
-
-    def set(self, launches: int) -> None:
-        """The second pass: every line of what was filled is there."""
-        for flags_of_slice in self.filled:
-            for flags in flags_of_slice.chunks:
-                flags[...] = flags_of_slice.per_launch * launches + flags_of_slice.offset
-
-    def missing_edge(self, launches: int) -> int:
-        """The connection of the first awaited slice whose last line is not there; of the last one
-        if all of these are.
-        """
-        edge = -1
-        for flags_of_slice in self.awaited:
-            edge = flags_of_slice.edge
-            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
-            if flags_of_slice.last[-1] != wanted:
-                break
-        return edge
-
-    def missing(self, launches: int) -> tuple[int, str] | None:
-        """The first awaited slice that is not there: its connection, and what was wanted and seen
-        of it.
-        """
-        for flags_of_slice in self.awaited:
-            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
-            chunks = flags_of_slice.chunks
-            seen = sum(int(np.count_nonzero(flags == wanted)) for flags in chunks)
-            lines = sum(map(len, chunks))
-            if seen < lines:
-                text = f"wanted flag {wanted} on {lines} lines, saw it on {seen}"
-                return flags_of_slice.edge, text
-        return None
 
 
 def refuse_repeats(plan: Plan, launches: int) -> None:

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, gives_up, patience
 from collbench.core.dtypes import Array
@@ -31,15 +31,7 @@ from collbench.planning.plan import Plan
 
 _BARRIER_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
-BoundCall = tuple[Callable[..., object], tuple[object, ...]]  # as the interpreter calls it
-
-
-class Moving(Protocol):
-    """A proxy while ranks wait at a barrier."""
-
-    def turn(self) -> None: ...
-
-    def is_sent(self) -> bool: ...
+BoundCall = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class DataComm:
@@ -73,7 +65,9 @@ class DataComm:
                     self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG)
                 )
 
-    def barrier(self, limit_s: float, proxy: Moving, is_aborted: Callable[[], bool]) -> list[int]:
+    def barrier(
+        self, limit_s: float, proxy: "SlotProxy[Any]", is_aborted: Callable[[], bool]
+    ) -> list[int]:
         """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError
         if MPI lost one.
 
