@@ -211,7 +211,8 @@ def changes_of_groups(
     if not groups:
         return ()
     judge = _Judge(rows, noise, groups)
-    least_z = _least_z(len(groups))
+    # that a group must reach among so many, in both directions
+    least_z = -NormalDist().inv_cdf(FALSE_GROUPS / len(groups) / 2)
     first = [_Middle(group.places, judge) for group in groups]
     candidates = {k: one for k, one in enumerate(first) if one.has_changed}
     called: dict[int, Change] = {}
@@ -234,16 +235,6 @@ def changes_of_groups(
         if k not in called
     ]
     return (*called.values(), *_single_rows(groups, noise, judge), *others)
-
-
-def _least_z(groups: int) -> float:
-    """The normal deviate that a group must reach among so many, in both directions."""
-    low, high = 0.0, 40.0
-    for _ in range(60):
-        half = (low + high) / 2
-        is_likely = math.erfc(half / math.sqrt(2)) > FALSE_GROUPS / groups
-        low, high = (half, high) if is_likely else (low, half)
-    return high
 
 
 def _change(

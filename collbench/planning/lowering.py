@@ -142,21 +142,13 @@ class _TrackLowering:
                     last_pulled[sequence.edge] = sequence
         return TrackActions(self.channel, track.name, actions, tuple(last_pulled.values()))
 
-    def next_received(self, edge: Edge) -> SlotSequence:
-        """The next slice that arrives along an edge."""
-        number = self.received.get(edge, 0)
-        self.received[edge] = number + 1
-        return SlotSequence(
-            self.plan.number_of(self.channel, edge.peer, self.rank, edge.port), number
-        )
-
-    def next_sent(self, edge: Edge) -> SlotSequence:
-        """The next slice to send along an edge."""
-        number = self.sent.get(edge, 0)
-        self.sent[edge] = number + 1
-        return SlotSequence(
-            self.plan.number_of(self.channel, self.rank, edge.peer, edge.port), number
-        )
+    def next_slice(self, edge: Edge, *, is_sent: bool) -> SlotSequence:
+        """The next slice to send along an edge, or the next that arrives."""
+        counts = self.sent if is_sent else self.received
+        ends = (self.rank, edge.peer) if is_sent else (edge.peer, self.rank)
+        number = counts.get(edge, 0)
+        counts[edge] = number + 1
+        return SlotSequence(self.plan.number_of(self.channel, *ends, edge.port), number)
 
     def piece(self, loop: Loop, number: int, place: Place) -> tuple[int, int]:
         """As piece_of_step(), of this channel."""
@@ -253,7 +245,7 @@ class _RoundSlice:
         free: list[SlotSequence] = []
         for edge in self.steps[s].recv:
             if edge not in self.taking:
-                self.taking[edge] = self.track.next_received(edge)
+                self.taking[edge] = self.track.next_slice(edge, is_sent=False)
                 take.append(self.taking[edge])
             messages = self.plan.messages_of_port[edge.peer, rank, edge.port]
             message = messages[self.messages_before.get(edge, 0)]
@@ -286,7 +278,7 @@ class _RoundSlice:
         sent: list[tuple[SlotSequence, Region]] = []
         for edge in step.send:
             if edge not in self.sending:
-                self.sending[edge] = track.next_sent(edge)
+                self.sending[edge] = track.next_slice(edge, is_sent=True)
                 track.posted[self.r, edge, self.number] = self.sending[edge]
                 room.append(self.sending[edge])
             sequence = self.sending[edge]
