@@ -8,7 +8,7 @@ relies on x86's total store order (see cpu.why_not). Where data carries flags of
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -62,28 +62,30 @@ def bind(
     shared-memory domains handed to the proxy.
     """
     return [
-        [*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)]
+        [
+            *(_bind_action(plan, action, view, proxy) for action in actor.actions),
+            # at the end of a launch memory that peers pull may be written again
+            BoundStep(tuple(_targets(plan, freed, actor.back, at_src=True)), (), ()),
+        ]
         for actor in actors
     ]
 
 
-def _last(plan: Plan, actor: TrackActions) -> BoundStep:
-    """The end of a launch: memory that peers pull may be written again."""
-    waits = tuple(
-        FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
-        for edge, number in actor.back
-    )
-    return BoundStep(waits, (), ())
+def _targets(
+    plan: Plan, flag: Callable[..., int], slices: Iterable[tuple[int, int]], *, at_src: bool
+) -> list[FlagTarget]:
+    """What flags of connections must reach for these slices. flag: filled or freed."""
+    return [
+        FlagTarget(flag(plan, edge, at_src=at_src), plan.connections[edge].slices, number + 1)
+        for edge, number in slices
+    ]
 
 
 def _bind_action(
     plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: Proxy | None
 ) -> BoundStep:
     connections = plan.connections
-    waits = [
-        FlagTarget(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
-        for edge, number in action.take
-    ]
+    waits = _targets(plan, filled, action.take, at_src=False)
     waits += [
         FlagTarget(
             freed(plan, turn.edge, at_src=True),
@@ -94,18 +96,9 @@ def _bind_action(
         for turn in action.room
         if connections[turn.edge].fifo_offset >= 0
     ]
-    waits += [
-        FlagTarget(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
-        for edge, number in action.back
-    ]
-    posts = [
-        FlagTarget(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
-        for edge, number in action.post
-    ]
-    posts += [
-        FlagTarget(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
-        for edge, number in action.free
-    ]
+    waits += _targets(plan, freed, action.back, at_src=True)
+    posts = _targets(plan, filled, action.post, at_src=True)
+    posts += _targets(plan, freed, action.free, at_src=False)
     calls = arithmetic(plan, action, view)
     if proxy is not None:
         calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
