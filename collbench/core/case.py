@@ -110,6 +110,10 @@ class Problem:
         """
         return tuple(accumulate(self.block_counts(buffer, rank), initial=0))
 
+    def _first(self, buffer: Literal["in", "out"], rank: int, block: int) -> int:
+        """The same of one block, without the others where all are equal."""
+        return self.block_firsts(buffer, rank)[block] if self.counts else block * self.block_count
+
     def blocks(self, rank: int) -> list[Block]:
         """What a rank must end with, by the collective's definition."""
         firsts = self.block_firsts("out", rank)
@@ -118,9 +122,7 @@ class Problem:
                 first=firsts[want.out_block],
                 size=self.count_of(want.ranks[0], want.in_block),
                 giver=want.ranks[0],
-                given_first=self.block_firsts("in", want.ranks[0])[want.in_block]
-                if self.counts
-                else want.in_block * self.block_count,
+                given_first=self._first("in", want.ranks[0], want.in_block),
             )
             for want in collective(self.op).wants(self.n, self.root, rank)
         ]
@@ -128,15 +130,10 @@ class Problem:
     def buffers(self, rank: int) -> Buffers:
         """The rank's input and output in its user memory: consecutive, or overlapping in place."""
         what, item_bytes, margin = collective(self.op), self.item_bytes, self.margin_bytes
-        if self.counts:
-            in_firsts, out_firsts = (
-                [first * item_bytes for first in self.block_firsts(buffer, rank)]
-                for buffer in ("in", "out")
-            )
-            in_bytes, out_bytes = in_firsts[-1], out_firsts[-1]
-        else:
-            in_bytes = what.blocks("in", self.n, self.root, rank) * self.block_bytes
-            out_bytes = what.blocks("out", self.n, self.root, rank) * self.block_bytes
+        in_bytes, out_bytes = (
+            self._first(buffer, rank, what.blocks(buffer, self.n, self.root, rank)) * item_bytes
+            for buffer in ("in", "out")
+        )
         alias = what.alias(self.n, self.root, rank) if self.in_place else None
         if alias is None:
             guard_bytes = GUARD_BYTES if self.counts else 0
@@ -144,11 +141,8 @@ class Problem:
             out_offset = -(-behind_bytes // BUFFER_GRAIN_BYTES) * BUFFER_GRAIN_BYTES
             total_bytes = out_offset + out_bytes + guard_bytes + margin
             return Buffers(margin, in_bytes, out_offset, out_bytes, total_bytes, guard_bytes)
-        shift = (
-            out_firsts[alias[1]] - in_firsts[alias[0]]
-            if self.counts
-            else (alias[1] - alias[0]) * self.block_bytes
-        )
+        shift = self._first("out", rank, alias[1]) - self._first("in", rank, alias[0])
+        shift *= item_bytes
         in_offset, out_offset = margin + max(shift, 0), margin + max(-shift, 0)
         end_bytes = max(in_offset + in_bytes, out_offset + out_bytes) + margin
         return Buffers(in_offset, in_bytes, out_offset, out_bytes, end_bytes)
