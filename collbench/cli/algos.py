@@ -212,8 +212,7 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     if plan is None:
         _draw_rounds(schedule)
         return
-    for line in cut_lines(plan, width(sys.stdout)):
-        say(line)
+    say("\n".join(cut_lines(plan, width(sys.stdout))))
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
@@ -246,8 +245,7 @@ def _draw_rounds(schedule: Schedule) -> None:
     from collbench.schedules.drawings.schedule import LEGEND, drawing
 
     say(f"\n{LEGEND}\n")
-    for line in drawing(schedule, width(sys.stdout)):
-        say(line)
+    say("\n".join(drawing(schedule, width(sys.stdout))))
 
 
 def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | None" = None) -> bool:

@@ -91,8 +91,7 @@ def command(context: click.Context, /, **_: object) -> None:
     shown = runs if context.params["show_all"] else runs[-_MOST_SHOWN:]
     rows = [_cells(run) for run in shown]
     heads = ["", "name", "started", "rows", "wrong", "took", "what"]
-    for line in table(heads, rows, {3, 4, 5}, width(sys.stdout)):
-        say(line)
+    say("\n".join(table(heads, rows, {3, 4, 5}, width(sys.stdout))))
     if len(shown) < len(runs):
         remark(f"{len(runs) - len(shown)} older runs: --all shows them.")
     remark(f"The files are in {_place()}.")
@@ -116,8 +115,7 @@ def _list_nodes(folder: Path | None, options: Options) -> None:
         say("No check is saved: collbench check --save keeps them.")
         return
     shown = states if options["show_all"] else states[:_MOST_SHOWN]
-    for line in node_lines(shown, width(sys.stdout)):
-        say(line)
+    say("\n".join(node_lines(shown, width(sys.stdout))))
     if len(shown) < len(states):
         remark(f"{len(states) - len(shown)} more nodes: --all shows them.")
 

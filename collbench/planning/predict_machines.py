@@ -60,7 +60,5 @@ def list_machines(file: str | None) -> None:
     if file == "-":
         return
     rows = [list(map(str, row)) for row in machines]
-    for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}, width(sys.stdout)):
-        say(line)
-    for line in ("", *_HOW):
-        say(line)
+    heads = ("machine", "hosts", "GPUs", "what it is")
+    say("\n".join((*table(heads, rows, {1, 2}, width(sys.stdout)), "", *_HOW)))
