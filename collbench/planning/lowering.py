@@ -150,27 +150,6 @@ class _TrackLowering:
         counts[edge] = number + 1
         return SlotSequence(self.plan.number_of(self.channel, *ends, edge.port), number)
 
-    def piece(self, loop: Loop, number: int, place: Place) -> tuple[int, int]:
-        """As piece_of_step(), of this channel."""
-        return piece_of_step(self.plan, self.channel, loop, number, place)
-
-    def region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
-        """Where a piece of an operand lies in its owner's memory."""
-        first, size = piece
-        if operand.buffer == "tmp":
-            base = (
-                self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk
-            ) * self.plan.chunk_bytes
-        elif self.plan.problem.counts:
-            base = self.plan.place_of_block(
-                self.channel, loop, operand.buffer, owner, operand.chunk
-            )
-        elif self.plan.is_interleaved:
-            base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
-        else:
-            base = loop.offset + operand.chunk * self.plan.problem.block_bytes
-        return Region(operand.buffer, owner, base + first, size)
-
 
 class _RoundSlice:
     """One slice of a round in one loop of a track, turned into actions.
@@ -209,7 +188,7 @@ class _RoundSlice:
         track, step, schedule = self.track, self.steps[s], self.plan.schedule
         place = Place(track.rank, track.track, self.r, s)
         proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
-        piece = track.piece(self.loop, self.number, place)
+        piece = piece_of_step(self.plan, track.channel, self.loop, self.number, place)
         sources, take, free = self._receive(s, piece)
         slots, room, post, sent = self._send(s, piece)
         returned = schedule.pending_pulls_at(*place) if schedule.pending_pulls else ()
@@ -303,7 +282,17 @@ class _RoundSlice:
         return slots, tuple(room), tuple(post), tuple(sent)
 
     def _region(self, owner: int, operand: Operand, piece: tuple[int, int]) -> Region:
-        return self.track.region(owner, operand, self.loop, piece)
+        """Where a piece of an operand lies in its owner's memory."""
+        plan, loop, channel, (first, size) = self.plan, self.loop, self.track.channel, piece
+        if operand.buffer == "tmp":
+            base = (channel * plan.schedule.chunks["tmp"] + operand.chunk) * plan.chunk_bytes
+        elif plan.problem.counts:
+            base = plan.place_of_block(channel, loop, operand.buffer, owner, operand.chunk)
+        elif plan.is_interleaved:
+            base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
+        else:
+            base = loop.offset + operand.chunk * plan.problem.block_bytes
+        return Region(operand.buffer, owner, base + first, size)
 
     def _slot(self, sequence: SlotSequence, index: int, piece: tuple[int, int]) -> Region:
         """Where a piece of a message's chunk lies in its slot."""
