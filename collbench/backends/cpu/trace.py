@@ -295,7 +295,7 @@ class TracedSession(CpuSession):
         )
         shifts = [_shift(answer.clocks) for answer in answers]
         by_rank = [
-            [_shifted(trace, shift) for trace in answer.traces]
+            [shifted(trace, shift) for trace in answer.traces]
             for answer, shift in zip(answers, shifts, strict=True)
         ]
         plain = [
@@ -324,7 +324,8 @@ def _shift(clocks: tuple[ClockReading, ClockReading]) -> Callable[[float], float
     return lambda at: at + before.offset + drift * (at - before.at)
 
 
-def _shifted(trace: RankTrace, shift: Callable[[float], float]) -> RankTrace:
+def shifted(trace: RankTrace, shift: Callable[[float], float]) -> RankTrace:
+    """A trace by another clock."""
     return RankTrace(
         shift(trace.arrived),
         shift(trace.begun),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent
+from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent, shifted
 from collbench.core.case import Case
 from collbench.core.world import World
 from collbench.device.layout import STAMPS, peer_of
@@ -259,14 +259,4 @@ def offset_s(before: Clocks, after: Clocks, rank: int, at_s: float) -> float:
 
 def on_one_clock(trace: RankTrace, offset_s: float) -> RankTrace:
     """A trace with all of its times moved."""
-    return RankTrace(
-        trace.arrived + offset_s,
-        trace.begun + offset_s,
-        [
-            one._replace(
-                ready=one.ready + offset_s, worked=one.worked + offset_s, done=one.done + offset_s
-            )
-            for one in trace.events
-        ],
-        trace.messages,
-    )
+    return shifted(trace, lambda at_s: at_s + offset_s)
