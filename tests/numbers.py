@@ -109,8 +109,8 @@ def written_words() -> int:
 
 NUMBERS = (
     Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 86_100, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 45_520, 38_000),
-    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_359, 3_500),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 43_000, 38_000),
+    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_310, 3_500),
     Number("hand-written words", written_words, 41_854, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
     Number("arrows between rooms", lambda: len(arrows()), 45, 45),
