@@ -41,6 +41,7 @@ def rates(topology: Topology, paint: Paint = plain, columns: int = NARROW_COLUMN
     """Usable GB/s of every pair, one way, and the hop that limits it; pairs of GPUs, then GPUs with
     NICs.
 
+    >>> from collbench.machine.topology.model import Node
     >>> from collbench.machine.topology.rates import nvlink_link
     >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
     >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
@@ -109,6 +110,7 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
     """May a GPU read, write and update a peer's memory, and is there an NVLink: a matrix each, then
     what the codes mean.
 
+    >>> from collbench.machine.topology.model import Node
     >>> p2p(
     ...     Topology(
     ...         name="two",
