@@ -8,7 +8,7 @@ only rows that are ok and have a time count.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, configurations, summarise
 from collbench.core.grouping import grouped
@@ -98,16 +98,20 @@ def curves_of(summary: Summary) -> tuple[Curve, ...]:
         for workload, title in titles(summary.workloads).items()
     }
     has_backends = {workload: _has_backends(summary, workload) for workload in groups}
+    answers = {
+        (workload, size): _answer(best, summary, has_backend=has_backends[workload])
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+    }
     curves = []
     for rows in configurations(summary).values():
         first, sizes = rows[0], grouped((row.size_bytes, row) for row in rows)
         workload = workload_of(first)
-        best = summary.best[workload]
-        name = partial(_name, summary=summary, has_backend=has_backends[workload])
+        best, has_backend = summary.best[workload], has_backends[workload]
         curves.append(
             Curve(
                 group=groups[workload],
-                name=name(first),
+                name=_name(first, summary, has_backend=has_backend),
                 backend=first.backend,
                 is_peer=is_peer(first.backend),
                 is_own_choice=is_own_choice(first),
@@ -116,7 +120,9 @@ def curves_of(summary: Summary) -> tuple[Curve, ...]:
                     for size, here in sizes.items()
                     if any(row is best[size].row for row in here)
                 ),
-                points=tuple(_with_answer(here, best[size], name) for size, here in sizes.items()),
+                points=tuple(
+                    _with_answer(here, answers[workload, size]) for size, here in sizes.items()
+                ),
                 knobs=tuple(
                     (KNOB_NAMES.get(name, name), _value(name, getattr(first, name)))
                     for name in ("algo", "proto", *summary.knobs.get(first.backend, ()))
@@ -132,13 +138,27 @@ def _has_backends(summary: Summary, workload: Workload) -> bool:
     return len({row.backend for row in rows if not is_peer(row.backend)}) > 1
 
 
-def _with_answer(rows: Sequence[Record], best: Best, name: Callable[[Record], str]) -> CurvePoint:
+class _Answer(NamedTuple):
+    """What is best at a size, in words. leaders: the identities of the rows that lead."""
+
+    text: str
+    is_certain: bool
+    leaders: frozenset[int]
+
+
+def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
+    names = [_name(row, summary, has_backend=has_backend) for row in best.leaders]
+    return _Answer(
+        best_text(names, best.certainty), best.is_certain, frozenset(map(id, best.leaders))
+    )
+
+
+def _with_answer(rows: Sequence[Record], answer: _Answer) -> CurvePoint:
     """The point of a configuration at one size; where it leads or is tied, with the answer."""
     row = rows[0] if len(rows) == 1 else fastest(rows)
-    if not any(one is leader for one in rows for leader in best.leaders):
+    if answer.leaders.isdisjoint(map(id, rows)):
         return _point(row)
-    answer = best_text(map(name, best.leaders), best.certainty)
-    return _point(row, answer, is_certain=best.is_certain)
+    return _point(row, answer.text, is_certain=answer.is_certain)
 
 
 def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
