@@ -215,14 +215,18 @@ class Prediction:
         return (point.seconds * errors.low, point.seconds * errors.high)
 
     def ranges(self, hosts: int, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Which algorithm is best from which size to which, to a double where it changes."""
+        """Which algorithm is best from which size to which, to a double where it changes. Between
+        two sizes with the same best one is looked at, where another may be.
+        """
         known = {size: self.best(hosts, size) for size in sizes}
-        pairs = list(pairwise(sizes))
+        given = list(pairwise(sizes))
+        pairs = [*given]
         while pairs:
-            few, more = pairs.pop()
+            few, more = pair = pairs.pop()
             one, other = known[few], known[more]
             middle = few << (more // few).bit_length() // 2
-            if one and other and one.algo != other.algo and few < middle < more:
+            may_change = one and other and (one.algo != other.algo or pair in given)
+            if may_change and few < middle < more:
                 known[middle] = self.best(hosts, middle)
                 pairs += [(few, middle), (middle, more)]
         ranges: list[tuple[str, int, int]] = []

@@ -18,7 +18,7 @@ from collbench.planning.changes import changed
 from collbench.planning.chooser import limits_of, planned
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
-from collbench.planning.predict import Prediction
+from collbench.planning.predict import Point, Prediction
 from collbench.planning.price.cluster import CONSTANTS, Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.far import Far
@@ -153,6 +153,22 @@ def test_the_work_does_not_grow_with_the_hosts() -> None:
         built.append(sorted(form._schedules))
     assert built[0] == built[1]
     assert max(built[0]) <= 8
+
+
+def test_what_is_best_in_the_middle_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = Prediction(SMALL, "allgather").of(1, 1 << 20, "ring")
+    assert point is not None
+    found = Prediction(HGX, "allreduce")
+
+    def best(hosts: int, size: int) -> Point:
+        return replace(point, algo="tree" if 8 << 10 <= size < 128 << 10 else "ring")
+
+    monkeypatch.setattr(found, "best", best)
+    assert found.ranges(1, [1 << 10, 1 << 20]) == [
+        ("ring", 1 << 10, 4 << 10),
+        ("tree", 8 << 10, 64 << 10),
+        ("ring", 128 << 10, 1 << 20),
+    ]
 
 
 def test_what_obeys_no_rule_is_left_out_with_the_reason() -> None:
