@@ -410,6 +410,6 @@ def _what_to_change(waived: Sequence[Record]) -> str:
         return "use --ranks 2 or more"
     if not has_nvidia_gpus() and all(BACKENDS.load(row.backend).is_gpu for row in waived):
         return "give --backend cpu to measure the CPUs"
-    if not any(row.count for row in waived):
+    if not any(row.count or row.mix for row in waived):
         return "give larger --sizes"
     return "change what the reason names"

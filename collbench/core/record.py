@@ -349,12 +349,14 @@ def _not_ours(
     file: str, columns: Sequence[str] = (), known: Collection[tuple[str, ...]] = ()
 ) -> UsageError:
     """The error for a file of other columns; names those that differ where they are few."""
-    nearest = min(known, key=lambda one: len(set(one) ^ set(columns)), default=())
+    # the newest of several
+    nearest = min(known, key=lambda one: (len(set(one) ^ set(columns)), -len(one)), default=())
     wrong = [f"lacks {name}" for name in nearest if name not in columns]
     wrong += [f"has {escaped(name)}" for name in columns if name not in nearest]
     named = f": it {', '.join(wrong)}" if 0 < len(wrong) <= _MOST_NAMED else ""
+    schema = SCHEMAS.get(nearest, SCHEMA)
     return UsageError(
-        f"{file} does not have the columns of schema {SCHEMA}{named}",
+        f"{file} does not have the columns of schema {schema}{named}",
         "another version or another command wrote it: give another file",
     )
 

@@ -20,6 +20,7 @@ from collbench.core.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.core.limits import NOISY_SCALE
 from collbench.core.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
 from collbench.core.record import CONDITIONS, GPUS, TRAFFIC, Record
+from collbench.core.text import counted
 from collbench.core.uneven import EVEN
 from collbench.core.units import format_rate, format_time_us
 from collbench.core.verdict import middle, repeat_scale
@@ -277,7 +278,7 @@ def _property_text(workload: Workload, name: str) -> str:
     if name == "placement":
         return "in place" if workload.placement == "in" else "out of place"
     if name == "hosts":
-        return f"{workload.hosts} host" + ("s" if workload.hosts != 1 else "")
+        return counted(workload.hosts, "host") if workload.hosts else "unknown hosts"
     if name == "root":
         return f"root {workload.root}"
     if name == "traffic":

@@ -215,20 +215,13 @@ class Prediction:
         return (point.seconds * errors.low, point.seconds * errors.high)
 
     def ranges(self, hosts: int, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Which algorithm is best from which size to which, to a double where it changes. Between
-        two sizes with the same best one is looked at, where another may be.
-        """
-        known = {size: self.best(hosts, size) for size in sizes}
-        given = list(pairwise(sizes))
-        pairs = [*given]
-        while pairs:
-            few, more = pair = pairs.pop()
-            one, other = known[few], known[more]
-            middle = few << (more // few).bit_length() // 2
-            may_change = one and other and (one.algo != other.algo or pair in given)
-            if may_change and few < middle < more:
-                known[middle] = self.best(hosts, middle)
-                pairs += [(few, middle), (middle, more)]
+        """Which algorithm is best from which size to which, by every doubling between them."""
+        doubles = [
+            few << step
+            for few, more in pairwise(sizes)
+            for step in range((more // few).bit_length())
+        ]
+        known = {size: self.best(hosts, size) for size in (*sizes, *doubles)}
         ranges: list[tuple[str, int, int]] = []
         for size, best in sorted(known.items()):
             if best is not None and ranges and ranges[-1][0] == best.algo:

@@ -312,7 +312,7 @@ class CpuTogether(TogetherOpener[Plan]):
     def why_not(self, group: Group) -> str:
         if group.kind == "mpi":
             return (
-                "groups and mixes on CPUs are of ranks that share memory: start it without a"
+                "groups and mixes on CPUs are of ranks that share memory; start it without a"
                 " launcher"
             )
         return ""

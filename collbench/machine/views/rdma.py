@@ -118,8 +118,8 @@ def _between(topology: Topology) -> list[str]:
     gbs = bisection_gbs(topology, range(len(topology.hosts)))
     half = len(topology.hosts) // 2
     lines.append(
-        f"bisection, {half} hosts to {len(topology.hosts) - half}: at most {rate_text(gbs)} GB/s in"
-        " one direction; what is between the NICs is not known"
+        f"bisection, {counted(half, 'host')} to {len(topology.hosts) - half}: at most"
+        f" {rate_text(gbs)} GB/s in one direction; what is between the NICs is not known"
         if gbs is not None
         else "bisection: unknown, as the rate of a NIC is"
     )
