@@ -2,7 +2,7 @@
 in one launch.
 
 Groups may share ranks, like the two communicators that tensor and data parallel ranks have, or be
-the same ranks twice. All groups have as many ranks, so that one row says what each of them does.
+the same ranks twice. All groups have the same size, so that one row says what each of them does.
 """
 
 from typing import NamedTuple
@@ -71,7 +71,7 @@ def split(text: str, n: int) -> RankGroups:
     size = n // number if text.startswith("%") else number
     if n % number or size < 2:
         raise UsageError(
-            f"{n} ranks cannot be split into groups of as many ranks, two or more, by '{text}'",
+            f"{n} ranks cannot be split into groups of the same size, two or more, by '{text}'",
             _SPLIT_HINT,
         )
     if text.startswith("%"):

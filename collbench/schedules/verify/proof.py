@@ -65,5 +65,6 @@ def tell(value: Value | None) -> str:
     """The name of a value in error messages."""
     if value is None:
         return "nothing"
-    ranks = (str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1)
-    return f"input chunk {value.chunk} of ranks {some_of(ranks, 8)} (piece {value.piece})"
+    ranks = [str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1]
+    of = f"rank{'s' * (len(ranks) > 1)} {some_of(ranks, 8)}"
+    return f"input chunk {value.chunk} of {of} (piece {value.piece})"
