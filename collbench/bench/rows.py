@@ -38,7 +38,7 @@ from collbench.planning.together import Together
 
 _COPIES = tuple(1 << bits for bits in range(12, 25, 2))  # bytes
 _COPIED, _TRIES = 1 << 20, 4  # bytes of a try at least
-_FEW_BYTES = 1.01  # times a flag takes a flag with them
+_FEW_BYTES = 1.01  # times as long as its flag takes a launch whose bytes take no time
 
 
 def new_run() -> str:

@@ -101,18 +101,15 @@ class FlagBarrier:
         return seconds
 
 
-# flags that lie with the data of slices, see lines.py
-
-
 class SliceFlags(NamedTuple):
-    """The flags of a slice, of each of its chunks: per_launch x launch + offset says that it is
-    there. last: the last line's.
+    """Flags that lie with the data of a slice (see lines.py), of each of its chunks: per_launch x
+    launch + offset says that it is there. last: the last line's.
     """
 
     edge: int
     per_launch: int
     offset: int
-    chunks: tuple["Array", ...]
+    chunks: tuple[Array, ...]
     last: memoryview
 
 
